@@ -1,0 +1,24 @@
+//! OpenTelemetry for Rust servers in a NeMo Gym fleet.
+
+#![forbid(unsafe_code)]
+#![warn(missing_docs, missing_debug_implementations)]
+
+pub mod config;
+mod diagnostics;
+pub mod egress;
+pub mod ingress;
+pub mod metrics;
+pub mod propagation;
+pub mod rollout;
+pub mod runtime;
+pub mod sandbox;
+pub mod span;
+pub mod span_group;
+#[cfg(feature = "supervisor")]
+pub mod supervisor;
+pub mod telemetry;
+
+pub use config::{Environment, ServerIdentity, ServerType};
+pub use opentelemetry;
+pub use span_group::{ALL_GROUPS, CROSS_PROCESS_SPINE, SpanGroup, SpanGroups, is_span_group_enabled};
+pub use telemetry::{Telemetry, get_telemetry};

@@ -1,0 +1,6 @@
+//! The telemetry handle: made once per process by [`init_telemetry`], or owned, from a builder.
+
+mod handle;
+
+pub(crate) use handle::Scope;
+pub use handle::{Telemetry, get_telemetry};
