@@ -119,6 +119,11 @@ impl Telemetry {
         }
     }
 
+    /// Choices for a new handle.
+    pub fn builder() -> super::TelemetryBuilder {
+        super::TelemetryBuilder::default()
+    }
+
     /// A handle with everything off: no thread, no socket, no timer.
     pub fn disabled() -> Self {
         static DISABLED: OnceLock<Telemetry> = OnceLock::new();
@@ -190,4 +195,14 @@ static GLOBAL: OnceLock<Telemetry> = OnceLock::new();
 /// The handle that `init_telemetry` made, or a disabled one before that.
 pub fn get_telemetry() -> Telemetry {
     GLOBAL.get().cloned().unwrap_or_else(Telemetry::disabled)
+}
+
+pub(super) fn init_global(make: impl FnOnce() -> Telemetry) -> Telemetry {
+    GLOBAL
+        .get_or_init(|| {
+            let telemetry = make();
+            crate::span_group::set_process_groups(telemetry.span_groups());
+            telemetry
+        })
+        .clone()
 }
