@@ -20,5 +20,6 @@ pub mod telemetry;
 
 pub use config::{Environment, ServerIdentity, ServerType};
 pub use opentelemetry;
+pub use propagation::GymPropagator;
 pub use span_group::{ALL_GROUPS, CROSS_PROCESS_SPINE, SpanGroup, SpanGroups, is_span_group_enabled};
 pub use telemetry::{Telemetry, TelemetryBuilder, get_telemetry, init_telemetry};
