@@ -6,7 +6,7 @@ use opentelemetry::baggage::BaggageExt;
 use opentelemetry::trace::TraceContextExt;
 use opentelemetry::{Context, KeyValue};
 
-use super::{ROLLOUT_ID, RolloutId};
+use super::{PrefixForm, ROLLOUT_ID, RolloutId};
 
 /// One request's rollout id, set once, and the spans that must get it. Shared by all contexts of the request.
 ///
@@ -14,12 +14,18 @@ use super::{ROLLOUT_ID, RolloutId};
 #[derive(Debug, Default)]
 pub(crate) struct RolloutScope {
     id: OnceLock<RolloutId>,
+    /// The form of the path prefix that brought it.
+    form: Option<PrefixForm>,
     spans: Mutex<Vec<Context>>,
 }
 
 impl RolloutScope {
-    pub(crate) fn new(id: Option<RolloutId>) -> Arc<Self> {
-        Arc::new(Self { id: id.map(OnceLock::from).unwrap_or_default(), spans: Mutex::default() })
+    pub(crate) fn new(id: Option<RolloutId>, form: Option<PrefixForm>) -> Arc<Self> {
+        Arc::new(Self { id: id.map(OnceLock::from).unwrap_or_default(), form, spans: Mutex::default() })
+    }
+
+    pub(crate) fn form(&self) -> Option<PrefixForm> {
+        self.form
     }
 
     pub(crate) fn id(&self) -> Option<&RolloutId> {
