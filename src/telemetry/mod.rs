@@ -1,6 +1,8 @@
 //! The telemetry handle: made once per process by [`init_telemetry`], or owned, from a builder.
 
 mod builder;
+#[allow(dead_code, unused_imports)]
+pub(crate) mod console;
 mod handle;
 
 pub use builder::{TelemetryBuilder, init_telemetry};
