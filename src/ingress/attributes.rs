@@ -47,7 +47,8 @@ impl<'a> Head<'a> {
             None => with_recent(&HOSTS, self.host, Recent::host, |host| {
                 if let Some(address) = &host.text {
                     attributes.push(KeyValue::new("server.address", address.value()));
-                    attributes.push(KeyValue::new("server.port", i64::from(host.port.unwrap_or(scheme.default_port()))));
+                    attributes
+                        .push(KeyValue::new("server.port", i64::from(host.port.unwrap_or(scheme.default_port()))));
                 }
             }),
         }
@@ -91,7 +92,11 @@ struct Recent {
 impl Recent {
     fn host(raw: &HeaderValue) -> Self {
         let parsed = raw.to_str().ok().and_then(split_authority);
-        Self { raw: raw.as_bytes().into(), text: parsed.map(|(host, _)| Text::new(host)), port: parsed.and_then(|(_, port)| port) }
+        Self {
+            raw: raw.as_bytes().into(),
+            text: parsed.map(|(host, _)| Text::new(host)),
+            port: parsed.and_then(|(_, port)| port),
+        }
     }
 
     fn plain(raw: &HeaderValue) -> Self {

@@ -95,7 +95,11 @@ impl<B: Body> Body for ResponseBody<B> {
                     state.sent(data.remaining());
                 }
                 // Neither after trailers nor once the body says that it is over does a connection ask again.
-                if frame.is_trailers() || this.inner.is_end_stream() { End::Complete } else { return Poll::Ready(polled_frame) }
+                if frame.is_trailers() || this.inner.is_end_stream() {
+                    End::Complete
+                } else {
+                    return Poll::Ready(polled_frame);
+                }
             }
         };
         state.end = end;

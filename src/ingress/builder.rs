@@ -141,7 +141,11 @@ impl GymTelemetryLayerBuilder {
             names.into_iter().map(|name| CapturedHeader { key: format!("{prefix}.{name}").into(), name }).collect()
         };
         GymTelemetryLayer::from_state(LayerState {
-            routes: Routes::new(telemetry.identity().server_type(), &telemetry.instruments().http_server.duration, &self.routes),
+            routes: Routes::new(
+                telemetry.identity().server_type(),
+                &telemetry.instruments().http_server.duration,
+                &self.routes,
+            ),
             server_name: telemetry.identity().name().map(Text::new),
             inbound: self.inbound,
             excluded: self.excluded,
@@ -160,7 +164,9 @@ fn may_capture(name: HeaderName) -> Option<HeaderName> {
     let credential = CREDENTIAL_HEADERS.contains(&text)
         || ["token", "secret", "password", "credential", "signature"].iter().any(|word| text.contains(word));
     if credential {
-        diagnostics::warn_once(&format!("header {text} may hold credentials and is not captured: take it off the list"));
+        diagnostics::warn_once(&format!(
+            "header {text} may hold credentials and is not captured: take it off the list"
+        ));
         return None;
     }
     Some(name)

@@ -153,7 +153,10 @@ impl RequestState {
         let Some(active) = self.active.take() else { return };
         instruments.http_server.end(active);
         let seconds = elapsed.as_secs_f64();
-        if self.status == 200 && error.is_none() && self.scheme == Scheme::Http && !self.layer.body_sizes
+        if self.status == 200
+            && error.is_none()
+            && self.scheme == Scheme::Http
+            && !self.layer.body_sizes
             && let Some(ok) = self.route.method(self.method).ok(self.version)
         {
             return ok.record(seconds);

@@ -117,7 +117,12 @@ impl Route {
     }
 
     /// The attributes that are known when a request starts.
-    pub(crate) fn duration_attributes(&self, method: Method, scheme: super::Scheme, version: &'static str) -> Vec<KeyValue> {
+    pub(crate) fn duration_attributes(
+        &self,
+        method: Method,
+        scheme: super::Scheme,
+        version: &'static str,
+    ) -> Vec<KeyValue> {
         let mut attributes = Vec::with_capacity(6);
         attributes.push(KeyValue::new("http.request.method", method.as_attribute()));
         attributes.push(KeyValue::new("url.scheme", scheme.as_str()));
@@ -248,6 +253,9 @@ impl fmt::Debug for Routes {
 
 impl fmt::Debug for Route {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Route").field("template", &self.template).field("semantic", &self.semantic).finish_non_exhaustive()
+        f.debug_struct("Route")
+            .field("template", &self.template)
+            .field("semantic", &self.semantic)
+            .finish_non_exhaustive()
     }
 }

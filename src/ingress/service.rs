@@ -85,7 +85,12 @@ where
 
 // Out of line, so that the path of a server without telemetry stays short.
 #[inline(never)]
-fn call_on<S, B>(inner: &mut S, layer: &Arc<LayerState>, switches: Switches, mut request: Request<B>) -> ResponseFuture<S::Future>
+fn call_on<S, B>(
+    inner: &mut S,
+    layer: &Arc<LayerState>,
+    switches: Switches,
+    mut request: Request<B>,
+) -> ResponseFuture<S::Future>
 where
     S: Service<Request<B>>,
 {
@@ -247,7 +252,8 @@ fn spans<B>(
     }
     if let Some(semantic) = semantic.filter(|_| !server || !decided_unsampled(&state.layer, &cx)) {
         let mut attributes = Vec::with_capacity(4);
-        attributes.extend(state.layer.server_name.as_ref().map(|name| KeyValue::new("nemo.gym.server.name", name.value())));
+        attributes
+            .extend(state.layer.server_name.as_ref().map(|name| KeyValue::new("nemo.gym.server.name", name.value())));
         attributes.extend(rollout);
         let tracer = telemetry.tracer(Scope::Helpers);
         let builder = tracer
@@ -265,7 +271,12 @@ fn spans<B>(
 }
 
 #[inline]
-fn start_span(builder: opentelemetry::trace::SpanBuilder, tracer: &SdkTracer, parent: Context, new_root: bool) -> Context {
+fn start_span(
+    builder: opentelemetry::trace::SpanBuilder,
+    tracer: &SdkTracer,
+    parent: Context,
+    new_root: bool,
+) -> Context {
     let cx = parent.with_span(tracer.build_with_context(builder, &parent));
     if new_root {
         let trace_id = cx.span().span_context().trace_id();
@@ -274,7 +285,12 @@ fn start_span(builder: opentelemetry::trace::SpanBuilder, tracer: &SdkTracer, pa
     cx
 }
 
-fn server_attributes<B>(state: &RequestState, head: &Head<'_>, target: &Target<'_>, request: &Request<B>) -> Vec<KeyValue> {
+fn server_attributes<B>(
+    state: &RequestState,
+    head: &Head<'_>,
+    target: &Target<'_>,
+    request: &Request<B>,
+) -> Vec<KeyValue> {
     let layer = &state.layer;
     // Room for what every request has, and for the route, status and error of its end.
     let mut attributes = Vec::with_capacity(12);
@@ -289,9 +305,6 @@ fn server_attributes<B>(state: &RequestState, head: &Head<'_>, target: &Target<'
     attributes::push_client(&mut attributes, request.extensions());
     if state.method == Method::Other {
         attributes::push_unusual(&mut attributes, state.method, request.method());
-    }
-    if let Some(query) = target.query.filter(|query| layer.record_query && !query.is_empty()) {
-        attributes.push(KeyValue::new("url.query", crate::egress::redact_query(query).into_owned()));
     }
     if !layer.request_headers.is_empty() {
         attributes::push_captured(&mut attributes, &layer.request_headers, request.headers());

@@ -126,7 +126,10 @@ impl Model {
     ) -> Self {
         let mut attributes = vec![KeyValue::new("nemo.gym.model.dialect", dialect.as_str())];
         attributes.extend(identity.name().map(|name| KeyValue::new("nemo.gym.server.name", name.to_owned())));
-        Self { call: LazyHistogram::new(call, attributes.clone()), first_byte: LazyHistogram::new(first_byte, attributes) }
+        Self {
+            call: LazyHistogram::new(call, attributes.clone()),
+            first_byte: LazyHistogram::new(first_byte, attributes),
+        }
     }
 }
 

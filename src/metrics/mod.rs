@@ -11,8 +11,8 @@ use opentelemetry_sdk::metrics::SdkMeterProvider;
 
 use crate::config::ServerIdentity;
 pub(crate) use bound::LazyHistogram;
-pub(crate) use gym::{Gym, ms};
 pub use gym::ModelDialect;
+pub(crate) use gym::{Gym, ms};
 pub(crate) use http_server::{ActiveRequest, HttpServer};
 
 /// Scope of the `gym.*` metrics: upstream's, so that dashboards find them.

@@ -115,18 +115,40 @@ mod tests {
     fn ids_from_run_bodies() {
         let id = |body: Value| rollout_id_from_run_body(&body).map(|id| id.map(|id| id.to_string()));
         assert_eq!(id(json!({"_ng_task_index": 3, "_ng_rollout_index": 0})), Ok(Some("3-0".into())));
-        assert_eq!(id(json!({"_ng_task_index": 3, "_ng_rollout_index": 0, "_ng_attempt_index": 2})), Ok(Some("3-0-a2".into())));
-        assert_eq!(id(json!({"_ng_task_index": 3, "_ng_rollout_index": 0, "_ng_attempt_index": 0})), Ok(Some("3-0".into())));
-        assert_eq!(id(json!({"_ng_task_index": 3, "_ng_rollout_index": 0, "_ng_rollout_id": "abc.1"})), Ok(Some("abc.1".into())));
-        for nothing in [json!({}), json!(null), json!([1]), json!("x"), json!({"_ng_task_index": 3}), json!({"_ng_rollout_id": null})] {
+        assert_eq!(
+            id(json!({"_ng_task_index": 3, "_ng_rollout_index": 0, "_ng_attempt_index": 2})),
+            Ok(Some("3-0-a2".into()))
+        );
+        assert_eq!(
+            id(json!({"_ng_task_index": 3, "_ng_rollout_index": 0, "_ng_attempt_index": 0})),
+            Ok(Some("3-0".into()))
+        );
+        assert_eq!(
+            id(json!({"_ng_task_index": 3, "_ng_rollout_index": 0, "_ng_rollout_id": "abc.1"})),
+            Ok(Some("abc.1".into()))
+        );
+        for nothing in [
+            json!({}),
+            json!(null),
+            json!([1]),
+            json!("x"),
+            json!({"_ng_task_index": 3}),
+            json!({"_ng_rollout_id": null}),
+        ] {
             assert_eq!(id(nothing), Ok(None));
         }
         assert_eq!(id(json!({"_ng_rollout_id": ""})), Err(RolloutIdError::Malformed));
         assert_eq!(id(json!({"_ng_rollout_id": "-bad/1", "_ng_task_index": 3})), Err(RolloutIdError::Malformed));
         assert_eq!(id(json!({"_ng_rollout_id": 7})), Err(RolloutIdError::NotAString));
         for bad in [json!(-1), json!(1.5), json!("3"), json!(true), json!([])] {
-            assert_eq!(id(json!({"_ng_task_index": bad, "_ng_rollout_index": 0})), Err(RolloutIdError::BadIndex("_ng_task_index")));
-            assert_eq!(id(json!({"_ng_task_index": 0, "_ng_rollout_index": 0, "_ng_attempt_index": bad})), Err(RolloutIdError::BadIndex("_ng_attempt_index")));
+            assert_eq!(
+                id(json!({"_ng_task_index": bad, "_ng_rollout_index": 0})),
+                Err(RolloutIdError::BadIndex("_ng_task_index"))
+            );
+            assert_eq!(
+                id(json!({"_ng_task_index": 0, "_ng_rollout_index": 0, "_ng_attempt_index": bad})),
+                Err(RolloutIdError::BadIndex("_ng_attempt_index"))
+            );
         }
     }
 }

@@ -10,8 +10,8 @@ mod prefix;
 mod scope;
 
 pub use id::{RolloutId, RolloutIdError, rollout_id_from_run_body};
-pub use prefix::{RolloutPrefix, apply_rollout_prefix, with_rollout_prefix};
 pub(crate) use prefix::{PrefixForm, StrippedPrefix, split_prefix};
+pub use prefix::{RolloutPrefix, apply_rollout_prefix, with_rollout_prefix};
 pub(crate) use scope::{RolloutScope, rollout_id_in};
 pub use scope::{current_rollout_id, set_rollout_id};
 

@@ -140,7 +140,16 @@ mod tests {
         assert_eq!(not_capture, Some(("a", PrefixForm::Plain, "/training-token-captured/x")));
         let route_of_that_name = split_prefix("/ng-rollout/a/training-token-capture");
         assert_eq!(route_of_that_name, Some(("a", PrefixForm::Plain, "/training-token-capture")));
-        for none in ["/verify", "/ng-rollout", "/ng-rollout/", "/ng-rollout/3-0", "/ng-rollout//verify", "/ng-rollout/-x/verify", "/ng-rollout/%33/verify", "/x/ng-rollout/3-0/verify"] {
+        for none in [
+            "/verify",
+            "/ng-rollout",
+            "/ng-rollout/",
+            "/ng-rollout/3-0",
+            "/ng-rollout//verify",
+            "/ng-rollout/-x/verify",
+            "/ng-rollout/%33/verify",
+            "/x/ng-rollout/3-0/verify",
+        ] {
             assert_eq!(split_prefix(none), None, "{none}");
         }
     }

@@ -11,6 +11,7 @@ use opentelemetry_sdk::metrics::SdkMeterProvider;
 use opentelemetry_sdk::trace::{SdkTracer, SdkTracerProvider};
 
 use crate::config::ServerIdentity;
+use crate::config::settings::PropagatorChoice;
 use crate::metrics::Instruments;
 use crate::span_group::{SpanGroup, SpanGroups};
 
@@ -155,6 +156,17 @@ impl Telemetry {
     #[inline]
     pub(crate) fn parent_based(&self) -> bool {
         self.shared.parent_based
+    }
+
+    /// Which parts of a context go into and come out of headers.
+    #[inline]
+    pub(crate) fn propagators(&self) -> PropagatorChoice {
+        PropagatorChoice { trace_context: true, baggage: true }
+    }
+    /// Trace ids of new roots are random.
+    #[inline]
+    pub(crate) fn random_ids(&self) -> bool {
+        true
     }
 
     /// Whether telemetry is on: initialised as enabled and not yet shut down.
