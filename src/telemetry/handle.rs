@@ -111,7 +111,7 @@ impl Telemetry {
                     tracer_provider.tracer("nemo.lens.helpers"),
                     tracer_provider.tracer("nemo.lens"),
                 ],
-                instruments: Instruments::new(&meter_provider),
+                instruments: Instruments::new(&meter_provider, &identity),
                 tracer_provider,
                 meter_provider,
                 identity,

@@ -7,5 +7,5 @@ mod handle;
 
 pub use builder::{TelemetryBuilder, init_telemetry};
 
-pub(crate) use handle::Scope;
+pub(crate) use handle::{Scope, Switches};
 pub use handle::{Telemetry, get_telemetry};
