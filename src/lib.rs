@@ -7,6 +7,7 @@ pub mod config;
 mod diagnostics;
 pub mod egress;
 pub mod ingress;
+pub mod job;
 pub mod metrics;
 pub mod propagation;
 pub mod rollout;
