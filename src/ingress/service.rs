@@ -6,7 +6,6 @@ use std::task::{Context as TaskContext, Poll};
 use std::time::{Instant, SystemTime};
 
 use axum::extract::MatchedPath;
-use http::header::CONTENT_LENGTH;
 use http::{Request, Response};
 use http_body::Body;
 use opentelemetry::trace::{Link, SpanContext, SpanKind, TraceContextExt, Tracer};
@@ -18,7 +17,7 @@ use super::attributes::{self, Head};
 use super::body::ResponseBody;
 use super::builder::InboundContext;
 use super::future::ResponseFuture;
-use super::http::{Method, Scheme, protocol_version};
+use super::http::{Method, Scheme, Version};
 use super::layer::LayerState;
 use super::request::{End, RequestState};
 use super::route::{Route, Semantic};
@@ -176,17 +175,14 @@ fn start<B>(layer: &Arc<LayerState>, switches: Switches, request: &Request<B>) -
         started_at,
         method,
         scheme,
-        version: protocol_version(request.version()),
+        version: Version::of(request.version()),
         status: 0,
         end: End::Cancelled,
         first_byte: false,
         sent: 0,
-        request_size: None,
+        route_known: false,
         cx: Context::new(),
     };
-    if layer.body_sizes {
-        state.request_size = request.headers().get(CONTENT_LENGTH).and_then(|size| size.to_str().ok()?.parse().ok());
-    }
     let server = on(SpanGroup::Server);
     let semantic = semantic.filter(|semantic| on(semantic.group()));
     if (!server && semantic.is_none()) || decided_unsampled(layer, &parent) {
@@ -236,6 +232,7 @@ fn spans<B>(
     let is_root = !parent.has_active_span();
     let mut cx = parent;
     if server {
+        state.route_known = !state.route.assumed;
         let mut attributes = server_attributes(state, head, target, request);
         attributes.extend(rollout.clone());
         let tracer = telemetry.tracer(Scope::Server);
@@ -300,7 +297,10 @@ fn server_attributes<B>(
         Some(template) if template.as_str() == target.path => KeyValue::new("url.path", template.value()),
         _ => KeyValue::new("url.path", target.path.to_owned()),
     });
-    attributes.push(KeyValue::new("network.protocol.version", state.version));
+    attributes.push(KeyValue::new("network.protocol.version", state.version.as_str()));
+    if let Some(template) = target.route.template.as_ref().filter(|_| state.route_known) {
+        attributes.push(KeyValue::new("http.route", template.value()));
+    }
     head.push(&mut attributes, request.uri(), state.scheme);
     attributes::push_client(&mut attributes, request.extensions());
     if state.method == Method::Other {

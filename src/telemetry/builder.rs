@@ -17,6 +17,7 @@ pub struct TelemetryBuilder {
     default_identity: Option<ServerIdentity>,
     tracer_provider: Option<SdkTracerProvider>,
     meter_provider: Option<SdkMeterProvider>,
+    parent_based_sampler: bool,
     service_version: Option<String>,
     resource_attributes: Vec<KeyValue>,
 }
@@ -52,6 +53,14 @@ impl TelemetryBuilder {
         self
     }
 
+    /// Says that the sampler of the tracer provider handed in drops whatever an unsampled parent has
+    /// (`ParentBased`, the SDK's default). An unsampled request then costs next to nothing; otherwise its span has to be
+    /// built first for the sampler to see.
+    pub fn with_parent_based_sampler(mut self) -> Self {
+        self.parent_based_sampler = true;
+        self
+    }
+
     /// `service.version`: the version of the server that uses this crate.
     pub fn with_service_version(mut self, version: impl Into<String>) -> Self {
         self.service_version = Some(version.into());
@@ -81,7 +90,7 @@ impl TelemetryBuilder {
             self.tracer_provider.unwrap_or_else(|| SdkTracerProvider::builder().build()),
             self.meter_provider.unwrap_or_else(|| SdkMeterProvider::builder().build()),
             self.identity.or(self.default_identity).unwrap_or_default(),
-            false,
+            self.parent_based_sampler,
         )
     }
 
