@@ -2,6 +2,8 @@
 
 mod builder;
 mod handle;
+#[allow(dead_code)]
+pub(crate) mod resource;
 
 pub use builder::{TelemetryBuilder, init_telemetry};
 
