@@ -7,6 +7,7 @@ pub mod config;
 mod diagnostics;
 pub mod egress;
 pub mod ingress;
+pub mod job;
 pub mod metrics;
 pub mod propagation;
 pub mod rollout;
@@ -24,5 +25,6 @@ pub use config::{
     is_telemetry_metrics_enabled, memory_profiling_config_from_env, strip_telemetry_env,
 };
 pub use opentelemetry;
+pub use propagation::GymPropagator;
 pub use span_group::{ALL_GROUPS, CROSS_PROCESS_SPINE, SpanGroup, SpanGroups, is_span_group_enabled};
 pub use telemetry::{Telemetry, TelemetryBuilder, get_telemetry, init_telemetry};

@@ -49,7 +49,14 @@ impl Metric {
             .with_boundaries(self.boundaries.to_vec())
             .build()
     }
-    #[allow(dead_code)]
+    pub(crate) fn u64_histogram(&self, meter: &Meter) -> Histogram<u64> {
+        meter
+            .u64_histogram(self.name)
+            .with_unit(self.unit)
+            .with_description(self.description)
+            .with_boundaries(self.boundaries.to_vec())
+            .build()
+    }
     pub(crate) fn u64_counter(&self, meter: &Meter) -> Counter<u64> {
         meter.u64_counter(self.name).with_unit(self.unit).with_description(self.description).build()
     }
@@ -172,21 +179,138 @@ const fn gauge(
     Metric { name, kind: Kind::Gauge, unit, description, boundaries: &[], attributes }
 }
 
-/// `http.server.request.duration`
+// HTTP server (HTTP semantic conventions)
+
+const SERVER_ATTRIBUTES: &[&str] = &[
+    "http.request.method",
+    "url.scheme",
+    "http.route",
+    "http.response.status_code",
+    "error.type",
+    "network.protocol.version",
+];
+
+/// Duration of a server's requests, from the head of the request to the end of the response body.
 pub const HTTP_SERVER_REQUEST_DURATION: Metric = histogram(
     "http.server.request.duration",
     "s",
     HTTP_DURATION_S,
-    &[
-        "http.request.method",
-        "url.scheme",
-        "http.route",
-        "http.response.status_code",
-        "error.type",
-        "network.protocol.version",
-    ],
+    SERVER_ATTRIBUTES,
     "Duration of HTTP server requests.",
 );
+/// Requests whose response body has not ended.
+pub const HTTP_SERVER_ACTIVE_REQUESTS: Metric = up_down(
+    "http.server.active_requests",
+    "{request}",
+    &["http.request.method", "url.scheme"],
+    "Number of active HTTP server requests.",
+);
+/// Opt-in: the request's `Content-Length`.
+pub const HTTP_SERVER_REQUEST_BODY_SIZE: Metric = histogram(
+    "http.server.request.body.size",
+    "By",
+    BODY_SIZE_BY,
+    SERVER_ATTRIBUTES,
+    "Size of HTTP server request bodies.",
+);
+/// Opt-in: bytes of the response body that were taken by the connection.
+pub const HTTP_SERVER_RESPONSE_BODY_SIZE: Metric = histogram(
+    "http.server.response.body.size",
+    "By",
+    BODY_SIZE_BY,
+    SERVER_ATTRIBUTES,
+    "Size of HTTP server response bodies.",
+);
 
-/// Every metric above.
-pub const ALL: &[Metric] = &[HTTP_SERVER_REQUEST_DURATION];
+const BODY_SIZE_BY: &[f64] =
+    &[0.0, 256.0, 1024.0, 4096.0, 16_384.0, 65_536.0, 262_144.0, 1_048_576.0, 4_194_304.0, 16_777_216.0, 67_108_864.0];
+
+// Gym servers
+
+/// Buckets of rollouts, verdicts and model calls: from milliseconds to an hour.
+pub const GYM_DURATION_MS: &[f64] = &[
+    5.0,
+    10.0,
+    25.0,
+    50.0,
+    100.0,
+    250.0,
+    500.0,
+    1000.0,
+    2500.0,
+    5000.0,
+    10_000.0,
+    30_000.0,
+    60_000.0,
+    120_000.0,
+    300_000.0,
+    600_000.0,
+    1_800_000.0,
+    3_600_000.0,
+];
+
+/// Duration of `/run`, failed ones too.
+pub const GYM_ROLLOUT_DURATION: Metric =
+    histogram("gym.rollout.duration_ms", "ms", GYM_DURATION_MS, &[], "Duration of a rollout.");
+/// Ended rollouts.
+pub const GYM_ROLLOUT_COMPLETED: Metric = counter(
+    "gym.rollout.completed_total",
+    "1",
+    &["nemo.gym.rollout.outcome"],
+    "Rollouts that ended, by outcome (success, failure).",
+);
+/// Duration of `/verify`, failed ones too.
+pub const GYM_VERIFY_DURATION: Metric =
+    histogram("gym.verify.duration_ms", "ms", GYM_DURATION_MS, &[], "Duration of a verification.");
+/// Share of verifications that did not fail, since the start of the process.
+pub const GYM_VERIFY_SUCCESS_RATE: Metric = gauge(
+    "gym.verify.success_rate",
+    "",
+    &[],
+    "Share of verifications that did not fail (whatever the reward), since the start.",
+);
+/// Ended verifications: what the success rate is made of.
+pub const GYM_VERIFY_COMPLETED: Metric = counter(
+    "gym.verify.completed_total",
+    "1",
+    &["nemo.gym.verify.outcome"],
+    "Verifications that ended, by outcome (success, failure).",
+);
+/// Duration of a model server's generation routes, to the end of the response body.
+pub const GYM_MODEL_CALL_DURATION: Metric = histogram(
+    "gym.model.call_duration_ms",
+    "ms",
+    GYM_DURATION_MS,
+    MODEL_ATTRIBUTES,
+    "Duration of a model call, to the end of its response.",
+);
+/// Time to the first body byte of a model server's generation routes.
+pub const GYM_MODEL_TIME_TO_FIRST_BYTE: Metric = histogram(
+    "gym.model.time_to_first_byte_ms",
+    "ms",
+    GYM_DURATION_MS,
+    MODEL_ATTRIBUTES,
+    "Time from the request to the first byte of the response body of a model call.",
+);
+const MODEL_ATTRIBUTES: &[&str] = &["nemo.gym.model.dialect", "nemo.gym.server.name"];
+/// Requests in flight, all routes together.
+pub const GYM_SERVER_REQUESTS_IN_FLIGHT: Metric =
+    gauge("gym.server.requests.in_flight", "{request}", &[], "Requests whose response body has not ended.");
+
+const INGRESS: &[Metric] = &[
+    HTTP_SERVER_REQUEST_DURATION,
+    HTTP_SERVER_ACTIVE_REQUESTS,
+    HTTP_SERVER_REQUEST_BODY_SIZE,
+    HTTP_SERVER_RESPONSE_BODY_SIZE,
+    GYM_ROLLOUT_DURATION,
+    GYM_ROLLOUT_COMPLETED,
+    GYM_VERIFY_DURATION,
+    GYM_VERIFY_SUCCESS_RATE,
+    GYM_VERIFY_COMPLETED,
+    GYM_MODEL_CALL_DURATION,
+    GYM_MODEL_TIME_TO_FIRST_BYTE,
+    GYM_SERVER_REQUESTS_IN_FLIGHT,
+];
+
+/// Every metric of the crate, by room.
+pub const ALL: &[&[Metric]] = &[INGRESS];

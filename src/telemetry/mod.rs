@@ -1,11 +1,13 @@
 //! The telemetry handle: made once per process by [`init_telemetry`], or owned, from a builder.
 
 mod builder;
+#[allow(dead_code, unused_imports)]
+pub(crate) mod console;
 mod handle;
 #[allow(dead_code)]
 pub(crate) mod resource;
 
 pub use builder::{TelemetryBuilder, init_telemetry};
 
-pub(crate) use handle::Scope;
+pub(crate) use handle::{Scope, Switches};
 pub use handle::{Telemetry, get_telemetry};

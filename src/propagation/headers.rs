@@ -1,0 +1,142 @@
+//! Propagation over a [`HeaderMap`], on the bytes.
+
+use http::{HeaderMap, HeaderName, HeaderValue};
+use opentelemetry::Context;
+use opentelemetry::baggage::{Baggage, BaggageExt};
+use opentelemetry::trace::SpanContext;
+
+use super::baggage;
+use super::carried::{self, Outgoing, Received, Retain};
+use crate::config::settings::PropagatorChoice;
+
+const TRACEPARENT: HeaderName = HeaderName::from_static(super::TRACEPARENT);
+const TRACESTATE: HeaderName = HeaderName::from_static(super::TRACESTATE);
+const BAGGAGE: HeaderName = HeaderName::from_static(super::BAGGAGE);
+
+/// The propagation fields of a message, gathered while its headers are read once.
+#[derive(Debug, Default)]
+pub(crate) struct TraceHeaders<'a> {
+    traceparent: Field<'a>,
+    tracestate: Field<'a>,
+    baggage: Field<'a>,
+}
+
+/// The lines of one field, as far as they need no memory.
+#[derive(Clone, Copy, Debug, Default)]
+enum Field<'a> {
+    #[default]
+    Absent,
+    Once(&'a HeaderValue),
+    Repeated,
+}
+
+impl<'a> Field<'a> {
+    fn add(&mut self, value: &'a HeaderValue) {
+        *self = match self {
+            Field::Absent => Field::Once(value),
+            _ => Field::Repeated,
+        };
+    }
+
+    fn once(self) -> Option<&'a HeaderValue> {
+        if let Field::Once(value) = self { Some(value) } else { None }
+    }
+
+    /// All lines, in order.
+    fn lines(self, name: &'static str, headers: &'a HeaderMap) -> impl Iterator<Item = &'a HeaderValue> {
+        let repeated = matches!(self, Field::Repeated).then(|| headers.get_all(name).iter());
+        self.once().into_iter().chain(repeated.into_iter().flatten())
+    }
+}
+
+impl<'a> TraceHeaders<'a> {
+    /// Takes a header into account; true when it was one of the propagation fields.
+    #[inline]
+    pub(crate) fn visit(&mut self, name: &HeaderName, value: &'a HeaderValue) -> bool {
+        let name = name.as_str();
+        let field = match name.len() {
+            11 if name == super::TRACEPARENT => &mut self.traceparent,
+            10 if name == super::TRACESTATE => &mut self.tracestate,
+            7 if name == super::BAGGAGE => &mut self.baggage,
+            _ => return false,
+        };
+        field.add(value);
+        true
+    }
+
+    /// All headers, for callers without a pass of their own.
+    pub(crate) fn scan(headers: &'a HeaderMap) -> Self {
+        let mut found = Self::default();
+        for (name, value) in headers {
+            found.visit(name, value);
+        }
+        found
+    }
+
+    /// What was received. `headers` is the map that was visited.
+    ///
+    /// Beside the span context goes only what would be lost under a running provider whose sampler
+    /// is parent-based. Elsewhere, [`extract_retaining`](Self::extract_retaining).
+    pub(crate) fn extract(&self, headers: &'a HeaderMap, choice: PropagatorChoice) -> Received {
+        self.extract_as(headers, choice, Retain::Needed)
+    }
+
+    /// The same, and the received identity is kept beside the span context (three allocations more):
+    /// for samplers that can drop what a parent sampled, and for providers that are shut down.
+    pub(crate) fn extract_retaining(&self, headers: &'a HeaderMap, choice: PropagatorChoice) -> Received {
+        self.extract_as(headers, choice, Retain::Always)
+    }
+
+    fn extract_as(&self, headers: &'a HeaderMap, choice: PropagatorChoice, retain: Retain) -> Received {
+        let mut received = match self.traceparent {
+            Field::Once(traceparent) if choice.trace_context => Received::read(
+                traceparent.as_bytes(),
+                || self.tracestate.lines(super::TRACESTATE, headers).map(|line| line.to_str().ok()),
+                self.tracestate.once(),
+                retain,
+            ),
+            _ => Received::default(),
+        };
+        if choice.baggage && !matches!(self.baggage, Field::Absent) {
+            received.baggage = baggage::parse(self.baggage.lines(super::BAGGAGE, headers).map(HeaderValue::as_bytes));
+        }
+        received
+    }
+}
+
+/// Writes a span's identity and the context's baggage into `headers`, in place of whatever was there.
+///
+/// Exactly one `traceparent` and at most one `tracestate`, never an empty one. Where the span context
+/// is not valid, because its provider is shut down or telemetry is suppressed, what was received goes
+/// on from `cx`; with nothing received either, `headers` stay as they are. A `baggage` header stays
+/// where the context has no baggage.
+pub(crate) fn inject(span_context: &SpanContext, cx: &Context, headers: &mut HeaderMap, choice: PropagatorChoice) {
+    if choice.trace_context
+        && let Some(outgoing) = carried::outgoing(span_context, cx)
+    {
+        write(outgoing, headers);
+    }
+    if choice.baggage && !cx.baggage().is_empty() {
+        inject_baggage(cx.baggage(), headers);
+    }
+}
+
+pub(super) fn write(outgoing: Outgoing, headers: &mut HeaderMap) {
+    if let Ok(traceparent) = HeaderValue::from_bytes(&outgoing.traceparent.format()) {
+        set(headers, TRACEPARENT, Some(traceparent));
+        set(headers, TRACESTATE, outgoing.tracestate);
+    }
+}
+
+/// Writes this baggage in place of whatever was there; none of it leaves no such header.
+pub(crate) fn inject_baggage(baggage: &Baggage, headers: &mut HeaderMap) {
+    set(headers, BAGGAGE, baggage::header_value(baggage));
+}
+
+fn set(headers: &mut HeaderMap, name: HeaderName, value: Option<HeaderValue>) {
+    match value {
+        // A map of 32 768 entries takes no more; then there is nothing to be done.
+        Some(value) => drop(headers.try_insert(name, value)),
+        None => drop(headers.remove(name)),
+    }
+}
