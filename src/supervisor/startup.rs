@@ -141,11 +141,11 @@ impl Drop for SupervisorStartup {
         let Some(Attached { telemetry, span: Some(span) }) = &self.attached else { return };
         let mut state = lock(&self.state);
         let State { timeline, last_spawn, last_verdict } = &mut *state;
-        if let Some((began, ended)) = telemetry.startup().times() {
-            if timeline.wall(began) >= timeline.ended() {
-                timeline.mark("load_config", began);
-                timeline.mark("init_telemetry", ended);
-            }
+        if let Some((began, ended)) =
+            telemetry.startup().times().filter(|(at, _)| timeline.wall(*at) >= timeline.ended())
+        {
+            timeline.mark("load_config", began);
+            timeline.mark("init_telemetry", ended);
         }
         if let Some(at) = *last_spawn {
             timeline.mark("spawn_servers", at);

@@ -11,6 +11,9 @@ use opentelemetry::metrics::{AsyncInstrument, Meter};
 use super::{MemorySample, ServerMemory, Shared};
 use crate::metrics::catalog::{self, Metric};
 
+/// A value and its `memory.type`, where there are any.
+type Series = (Option<u64>, Option<&'static str>);
+
 /// The memory gauges of one telemetry handle.
 pub(crate) struct MemoryGauges {
     profilers: Arc<Mutex<Vec<Weak<Shared>>>>,
@@ -52,12 +55,7 @@ impl MemoryGauges {
         });
     }
 
-    fn servers<const N: usize>(
-        &self,
-        meter: &Meter,
-        metric: &Metric,
-        values: fn(&ServerMemory) -> [(Option<u64>, Option<&'static str>); N],
-    ) {
+    fn servers<const N: usize>(&self, meter: &Meter, metric: &Metric, values: fn(&ServerMemory) -> [Series; N]) {
         let profilers = self.profilers.clone();
         metric.observe_u64_gauge(meter, move |gauge: &dyn AsyncInstrument<u64>| {
             for sample in latest(&profilers) {

@@ -108,10 +108,7 @@ impl ProcRoot {
             Some(Rollup { rss: *map.get("Rss")?, pss: *map.get("Pss")? })
         };
         match process.smaps_rollup() {
-            Ok(rollup) => match sum(rollup) {
-                Some(rollup) => return Ok(rollup),
-                None => Err(NoRollup::Unreadable),
-            },
+            Ok(rollup) => sum(rollup).ok_or(NoRollup::Unreadable),
             // No such process (ESRCH) is also what a process says whose memory is gone or never was.
             Err(ProcError::NotFound(_)) => match stat(&process) {
                 Some(stat) if !stat.zombie => Err(NoRollup::Unreadable),
