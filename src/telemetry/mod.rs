@@ -4,6 +4,8 @@ mod builder;
 #[allow(dead_code, unused_imports)]
 pub(crate) mod console;
 mod handle;
+#[allow(dead_code)]
+pub(crate) mod resource;
 
 pub use builder::{TelemetryBuilder, init_telemetry};
 
