@@ -1,6 +1,5 @@
 //! Which route a request takes: its template, its Gym meaning, and what is prepared for it.
 
-use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 
@@ -150,23 +149,32 @@ impl Forms {
 }
 
 /// Plain paths, by length: one comparison of bytes finds a path, where a hash would cost several times that.
-#[derive(Default)]
-struct Paths(Vec<Vec<(Box<str>, Forms)>>);
+struct Paths<T> {
+    by_length: Vec<Vec<(Box<str>, T)>>,
+    len: usize,
+}
 
-impl Paths {
+impl<T> Paths<T> {
     /// Adds a path unless it is there.
-    fn insert(&mut self, path: &str, forms: Forms) {
-        if self.0.len() <= path.len() {
-            self.0.resize_with(path.len() + 1, Vec::new);
+    fn insert(&mut self, path: &str, value: T) {
+        if self.by_length.len() <= path.len() {
+            self.by_length.resize_with(path.len() + 1, Vec::new);
         }
         if self.get(path).is_none() {
-            self.0[path.len()].push((path.into(), forms));
+            self.by_length[path.len()].push((path.into(), value));
+            self.len += 1;
         }
     }
 
     #[inline]
-    fn get(&self, path: &str) -> Option<&Forms> {
-        self.0.get(path.len())?.iter().find(|(known, _)| **known == *path).map(|(_, forms)| forms)
+    fn get(&self, path: &str) -> Option<&T> {
+        self.by_length.get(path.len())?.iter().find(|(known, _)| **known == *path).map(|(_, value)| value)
+    }
+}
+
+impl<T> Default for Paths<T> {
+    fn default() -> Self {
+        Self { by_length: Vec::new(), len: 0 }
     }
 }
 
@@ -185,13 +193,14 @@ pub(crate) struct Routes {
     server_type: Option<ServerType>,
     duration: Histogram<f64>,
     unmatched: Arc<Route>,
-    paths: Paths,
+    paths: Paths<Forms>,
     templates: matchit::Router<Forms>,
-    matched: [RwLock<HashMap<Box<str>, Arc<Route>>>; 3],
+    matched: [RwLock<Paths<Arc<Route>>>; 3],
 }
 
 /// Templates come from a router's code and are few. Should something make them up, the table stops growing.
 const MAX_MATCHED: usize = 4096;
+const MAX_TEMPLATE: usize = 4096;
 
 impl Routes {
     pub(crate) fn new(server_type: Option<&ServerType>, duration: &Histogram<f64>, templates: &[String]) -> Self {
@@ -205,7 +214,7 @@ impl Routes {
         };
         for template in templates {
             let forms = routes.forms(template, false);
-            if !template.contains(['{', '}']) {
+            if !template.contains(['{', '}']) && template.len() <= MAX_TEMPLATE {
                 routes.paths.insert(template, forms);
             } else if let Err(error) = routes.templates.insert(template, forms) {
                 crate::diagnostics::warn_once(&format!("route template {template} is not used: {error}"));
@@ -251,8 +260,8 @@ impl Routes {
         }
         let route = self.make(form, template, false);
         let mut table = table.write().unwrap_or_else(PoisonError::into_inner);
-        if table.len() < MAX_MATCHED {
-            table.insert(template.into(), route.clone());
+        if table.len < MAX_MATCHED && template.len() <= MAX_TEMPLATE {
+            table.insert(template, route.clone());
         }
         route
     }

@@ -121,17 +121,17 @@ struct Target<'a> {
     rollout: Option<&'a str>,
     /// The path as the client sent it.
     path: &'a str,
-    query: Option<&'a str>,
 }
 
 fn target<'a, B>(layer: &LayerState, request: &'a Request<B>) -> Target<'a> {
     let uri = request.uri();
+    let path = uri.path();
     let stripped = request.extensions().get::<StrippedPrefix>();
     let (rollout, form, rest) = match stripped {
-        Some(prefix) => (Some(prefix.id.as_str()), Some(prefix.form), uri.path()),
-        None => match split_prefix(uri.path()) {
+        Some(prefix) => (Some(prefix.id.as_str()), Some(prefix.form), path),
+        None => match split_prefix(path) {
             Some((id, form, rest)) => (Some(id), Some(form), rest),
-            None => (None, None, uri.path()),
+            None => (None, None, path),
         },
     };
     let route = match request.extensions().get::<MatchedPath>() {
@@ -139,8 +139,8 @@ fn target<'a, B>(layer: &LayerState, request: &'a Request<B>) -> Target<'a> {
         Some(matched) => layer.routes.by_template(form.filter(|_| stripped.is_some()), matched.as_str()),
         None => layer.routes.by_path(form, rest).clone(),
     };
-    let original = stripped.map_or(uri, |prefix| &prefix.original);
-    Target { route, form, rollout, path: original.path(), query: original.query() }
+    let path = stripped.map_or(path, |prefix| prefix.original.path());
+    Target { route, form, rollout, path }
 }
 
 fn start<B>(layer: &Arc<LayerState>, switches: Switches, request: &Request<B>) -> RequestState {
@@ -154,7 +154,7 @@ fn start<B>(layer: &Arc<LayerState>, switches: Switches, request: &Request<B>) -
     };
     let head = Head::scan(request.headers());
     let target = target(layer, request);
-    let excluded = is_excluded(layer, method, request.uri().path());
+    let excluded = is_excluded(layer, method, target.path);
     let on = |group| !excluded && switches.spans(group);
     let measured = |group| !excluded && switches.metrics_of(group);
     let semantic = target.route.semantic(method);

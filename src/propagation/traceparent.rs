@@ -36,12 +36,8 @@ pub(super) fn parse(value: &[u8]) -> Option<Traceparent> {
         _ => {}
     }
     let flags = hex_pair(fields[53], fields[54])?;
-    let mut ids = HexReader { fields, faults: 0 };
-    let trace_id = u128::from(ids.sixteen(3)) << 64 | u128::from(ids.sixteen(19));
-    let span_id = ids.sixteen(36);
-    if ids.faults != 0 {
-        return None;
-    }
+    let trace_id = u128::from(hex_sixteen(&fields[3..19])?) << 64 | u128::from(hex_sixteen(&fields[19..35])?);
+    let span_id = hex_sixteen(&fields[36..52])?;
     if trace_id == 0 || span_id == 0 {
         return None;
     }
@@ -87,38 +83,53 @@ fn hex_pair(high: u8, low: u8) -> Option<u8> {
     Some(digit(high)? << 4 | digit(low)?)
 }
 
-/// Reads lower-case hex digits (`from_str_radix` would take signs and upper case) eight at once, a byte of a register
-/// each: a request has 48 of them, and digit by digit they cost three times as much.
-struct HexReader<'a> {
-    fields: &'a [u8; LENGTH],
-    /// Not zero once anything read was no digit.
-    faults: u64,
+/// Sixteen lower-case hex digits as a number. (`from_str_radix` would take signs and upper case.)
+#[inline]
+fn hex_sixteen(digits: &[u8]) -> Option<u64> {
+    let (high, high_faults) = hex_eight(*digits.first_chunk()?);
+    let (low, low_faults) = hex_eight(*digits.last_chunk()?);
+    (high_faults | low_faults == 0).then_some(high << 32 | low)
 }
 
-impl HexReader<'_> {
-    #[inline]
-    fn sixteen(&mut self, at: usize) -> u64 {
-        self.eight(at) << 32 | self.eight(at + 8)
-    }
-
-    #[inline]
-    fn eight(&mut self, at: usize) -> u64 {
-        const ONES: u64 = 0x0101_0101_0101_0101;
-        let text = self.fields[at..at + 8].iter().fold(0, |text, &digit| text << 8 | u64::from(digit));
-        let letters = text >> 6 & ONES;
-        let values = (text & (0x0f * ONES)) + 9 * letters;
-        // Written out again they must be the same text: that leaves no other byte.
-        let written = values + 0x30 * ONES + 0x27 * ((values + 6 * ONES) >> 4 & ONES);
-        self.faults |= values & (0xf0 * ONES) | written ^ text;
-        let pairs = (values | values >> 4) & 0x00ff_00ff_00ff_00ff;
-        let fours = (pairs | pairs >> 8) & 0x0000_ffff_0000_ffff;
-        (fours | fours >> 16) & 0xffff_ffff
-    }
+/// Eight digits at once, a byte of a register each: a request has 48 of them, and digit by digit they cost four times
+/// as much. The second number is zero if all of them are digits.
+#[inline]
+fn hex_eight(digits: [u8; 8]) -> (u64, u64) {
+    const ONES: u64 = 0x0101_0101_0101_0101;
+    let text = u64::from_be_bytes(digits);
+    let letters = text >> 6 & ONES;
+    let values = (text & (0x0f * ONES)) + 9 * letters;
+    // Written out again they must be the same text: that leaves no other byte.
+    let written = values + 0x30 * ONES + 0x27 * ((values + 6 * ONES) >> 4 & ONES);
+    let faults = values & (0xf0 * ONES) | written ^ text;
+    let pairs = (values | values >> 4) & 0x00ff_00ff_00ff_00ff;
+    let fours = (pairs | pairs >> 8) & 0x0000_ffff_0000_ffff;
+    ((fours | fours >> 16) & 0xffff_ffff, faults)
 }
 
 fn write_hex(text: &mut [u8], bytes: &[u8]) {
     for (pair, byte) in text.chunks_exact_mut(2).zip(bytes) {
         pair[0] = b"0123456789abcdef"[usize::from(byte >> 4)];
         pair[1] = b"0123456789abcdef"[usize::from(byte & 0x0f)];
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_byte_in_every_place_is_a_digit_or_a_fault() {
+        for place in 0..16 {
+            for byte in 0..=u8::MAX {
+                let mut digits = *b"0123456789abcdef";
+                digits[place] = byte;
+                let expected = match byte {
+                    b'0'..=b'9' | b'a'..=b'f' => u64::from_str_radix(std::str::from_utf8(&digits).unwrap(), 16).ok(),
+                    _ => None,
+                };
+                assert_eq!(hex_sixteen(&digits), expected, "{byte:#x} at {place}");
+            }
+        }
     }
 }
