@@ -1,9 +1,11 @@
 //! Configuration as a whole: upstream's recorded tables and the kinds of faults users have met.
 
 mod golden;
-mod kinds;
 mod otlp;
+mod sources;
+mod standard;
 mod table;
+mod values;
 
 use std::collections::BTreeMap;
 
