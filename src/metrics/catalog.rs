@@ -188,5 +188,56 @@ pub const HTTP_SERVER_REQUEST_DURATION: Metric = histogram(
     "Duration of HTTP server requests.",
 );
 
+// Delivery accounting (OpenTelemetry semantic conventions, SDK metrics).
+
+/// What a processor has handed on or lost.
+const PROCESSED: &[&str] = &["otel.component.type", "otel.component.name", "error.type"];
+/// What an exporter has delivered or lost.
+const EXPORTED: &[&str] =
+    &["otel.component.type", "otel.component.name", "server.address", "server.port", "error.type"];
+
+/// `otel.sdk.processor.span.processed`
+pub const OTEL_SDK_PROCESSOR_SPAN_PROCESSED: Metric = counter(
+    "otel.sdk.processor.span.processed",
+    "{span}",
+    PROCESSED,
+    "The number of spans for which the processing has finished, either successful or failed.",
+);
+/// `otel.sdk.processor.log.processed`
+pub const OTEL_SDK_PROCESSOR_LOG_PROCESSED: Metric = counter(
+    "otel.sdk.processor.log.processed",
+    "{log_record}",
+    PROCESSED,
+    "The number of log records for which the processing has finished, either successful or failed.",
+);
+/// `otel.sdk.exporter.span.exported`
+pub const OTEL_SDK_EXPORTER_SPAN_EXPORTED: Metric = counter(
+    "otel.sdk.exporter.span.exported",
+    "{span}",
+    EXPORTED,
+    "The number of spans for which the export has finished, either successful or failed.",
+);
+/// `otel.sdk.exporter.log.exported`
+pub const OTEL_SDK_EXPORTER_LOG_EXPORTED: Metric = counter(
+    "otel.sdk.exporter.log.exported",
+    "{log_record}",
+    EXPORTED,
+    "The number of log records for which the export has finished, either successful or failed.",
+);
+/// `otel.sdk.exporter.metric_data_point.exported`
+pub const OTEL_SDK_EXPORTER_METRIC_DATA_POINT_EXPORTED: Metric = counter(
+    "otel.sdk.exporter.metric_data_point.exported",
+    "{data_point}",
+    EXPORTED,
+    "The number of metric data points for which the export has finished, either successful or failed.",
+);
+
 /// Every metric above.
-pub const ALL: &[Metric] = &[HTTP_SERVER_REQUEST_DURATION];
+pub const ALL: &[Metric] = &[
+    HTTP_SERVER_REQUEST_DURATION,
+    OTEL_SDK_PROCESSOR_SPAN_PROCESSED,
+    OTEL_SDK_PROCESSOR_LOG_PROCESSED,
+    OTEL_SDK_EXPORTER_SPAN_EXPORTED,
+    OTEL_SDK_EXPORTER_LOG_EXPORTED,
+    OTEL_SDK_EXPORTER_METRIC_DATA_POINT_EXPORTED,
+];
