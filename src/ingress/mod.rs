@@ -1,1 +1,21 @@
-//! (room)
+#![doc = include_str!("../../docs/server.md")]
+
+mod attributes;
+mod body;
+mod builder;
+mod future;
+mod http;
+mod layer;
+mod report;
+mod request;
+mod route;
+mod service;
+mod text;
+
+pub use body::ResponseBody;
+pub use builder::{GymTelemetryLayerBuilder, InboundContext};
+pub use future::ResponseFuture;
+pub(crate) use http::{Method, Scheme};
+pub use layer::GymTelemetryLayer;
+pub(crate) use report::ReportRouteLayer;
+pub use service::GymTelemetryService;

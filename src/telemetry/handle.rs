@@ -11,8 +11,10 @@ use opentelemetry_sdk::metrics::SdkMeterProvider;
 use opentelemetry_sdk::trace::{SdkTracer, SdkTracerProvider};
 
 use crate::config::ServerIdentity;
+use crate::config::settings::PropagatorChoice;
 use crate::metrics::Instruments;
 use crate::span_group::{SpanGroup, SpanGroups};
+use crate::startup::HandleStartup;
 
 /// Telemetry is on: received context is adopted and passed on.
 const ACTIVE: u32 = 1 << 16;
@@ -81,6 +83,7 @@ struct Shared {
     tracer_provider: SdkTracerProvider,
     meter_provider: SdkMeterProvider,
     instruments: Instruments,
+    startup: HandleStartup,
     identity: ServerIdentity,
     /// The sampler decides by the parent's sampled flag when there is a parent.
     parent_based: bool,
@@ -110,7 +113,8 @@ impl Telemetry {
                     tracer_provider.tracer("nemo.lens.helpers"),
                     tracer_provider.tracer("nemo.lens"),
                 ],
-                instruments: Instruments::new(&meter_provider),
+                instruments: Instruments::new(&meter_provider, &identity),
+                startup: HandleStartup::default(),
                 tracer_provider,
                 meter_provider,
                 identity,
@@ -126,18 +130,26 @@ impl Telemetry {
 
     /// A handle with everything off: no thread, no socket, no timer.
     pub fn disabled() -> Self {
+        Self::disabled_ref().clone()
+    }
+
+    /// The process-wide handle, without counting a reference.
+    #[inline]
+    pub(crate) fn process() -> &'static Self {
+        GLOBAL.get().unwrap_or_else(|| Self::disabled_ref())
+    }
+
+    fn disabled_ref() -> &'static Self {
         static DISABLED: OnceLock<Telemetry> = OnceLock::new();
-        DISABLED
-            .get_or_init(|| {
-                Self::from_parts(
-                    Switches::OFF,
-                    SdkTracerProvider::builder().build(),
-                    SdkMeterProvider::builder().build(),
-                    ServerIdentity::unknown(),
-                    true,
-                )
-            })
-            .clone()
+        DISABLED.get_or_init(|| {
+            Self::from_parts(
+                Switches::OFF,
+                SdkTracerProvider::builder().build(),
+                SdkMeterProvider::builder().build(),
+                ServerIdentity::unknown(),
+                true,
+            )
+        })
     }
 
     #[inline]
@@ -152,9 +164,23 @@ impl Telemetry {
     pub(crate) fn instruments(&self) -> &Instruments {
         &self.shared.instruments
     }
+    pub(crate) fn startup(&self) -> &HandleStartup {
+        &self.shared.startup
+    }
     #[inline]
     pub(crate) fn parent_based(&self) -> bool {
         self.shared.parent_based
+    }
+
+    /// Which parts of a context go into and come out of headers.
+    #[inline]
+    pub(crate) fn propagators(&self) -> PropagatorChoice {
+        PropagatorChoice { trace_context: true, baggage: true }
+    }
+    /// Trace ids of new roots are random.
+    #[inline]
+    pub(crate) fn random_ids(&self) -> bool {
+        true
     }
 
     /// Whether telemetry is on: initialised as enabled and not yet shut down.
@@ -194,7 +220,7 @@ static GLOBAL: OnceLock<Telemetry> = OnceLock::new();
 
 /// The handle that `init_telemetry` made, or a disabled one before that.
 pub fn get_telemetry() -> Telemetry {
-    GLOBAL.get().cloned().unwrap_or_else(Telemetry::disabled)
+    Telemetry::process().clone()
 }
 
 pub(super) fn init_global(make: impl FnOnce() -> Telemetry) -> Telemetry {

@@ -6,9 +6,11 @@ mod builder;
 #[allow(dead_code, unused_imports)]
 pub(crate) mod console;
 mod handle;
+#[allow(dead_code)]
+pub(crate) mod resource;
 
 pub use accounting::{DeliveryReport, SignalDelivery};
 pub use builder::{TelemetryBuilder, init_telemetry};
 
-pub(crate) use handle::Scope;
+pub(crate) use handle::{Scope, Switches};
 pub use handle::{Telemetry, get_telemetry};

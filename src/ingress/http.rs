@@ -1,0 +1,128 @@
+//! Methods, schemes and protocol versions as the semantic conventions write them: closed sets, so that nothing a
+//! client sends becomes a name or a metric attribute.
+
+/// A request method; [`Method::Other`] for any that is not a known one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Method {
+    Get,
+    Post,
+    Put,
+    Delete,
+    Patch,
+    Head,
+    Options,
+    Connect,
+    Trace,
+    Query,
+    Other,
+}
+
+impl Method {
+    pub(crate) const COUNT: usize = 11;
+    pub(crate) const ALL: [Method; Self::COUNT] = [
+        Method::Get,
+        Method::Post,
+        Method::Put,
+        Method::Delete,
+        Method::Patch,
+        Method::Head,
+        Method::Options,
+        Method::Connect,
+        Method::Trace,
+        Method::Query,
+        Method::Other,
+    ];
+
+    /// Methods are case-sensitive: `get` is not `GET`.
+    pub(crate) fn of(method: &http::Method) -> Self {
+        match method.as_str() {
+            "GET" => Method::Get,
+            "POST" => Method::Post,
+            "PUT" => Method::Put,
+            "DELETE" => Method::Delete,
+            "PATCH" => Method::Patch,
+            "HEAD" => Method::Head,
+            "OPTIONS" => Method::Options,
+            "CONNECT" => Method::Connect,
+            "TRACE" => Method::Trace,
+            "QUERY" => Method::Query,
+            _ => Method::Other,
+        }
+    }
+
+    /// `http.request.method`
+    pub(crate) const fn as_attribute(self) -> &'static str {
+        match self {
+            Method::Other => "_OTHER",
+            known => known.as_name(),
+        }
+    }
+
+    /// The method in a span's name.
+    pub(crate) const fn as_name(self) -> &'static str {
+        match self {
+            Method::Get => "GET",
+            Method::Post => "POST",
+            Method::Put => "PUT",
+            Method::Delete => "DELETE",
+            Method::Patch => "PATCH",
+            Method::Head => "HEAD",
+            Method::Options => "OPTIONS",
+            Method::Connect => "CONNECT",
+            Method::Trace => "TRACE",
+            Method::Query => "QUERY",
+            Method::Other => "HTTP",
+        }
+    }
+}
+
+/// `url.scheme`
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Scheme {
+    Http,
+    Https,
+}
+
+impl Scheme {
+    pub(crate) const COUNT: usize = 2;
+    pub(crate) const ALL: [Scheme; Self::COUNT] = [Scheme::Http, Scheme::Https];
+
+    pub(crate) const fn as_str(self) -> &'static str {
+        match self {
+            Scheme::Http => "http",
+            Scheme::Https => "https",
+        }
+    }
+
+    pub(crate) const fn default_port(self) -> u16 {
+        match self {
+            Scheme::Http => 80,
+            Scheme::Https => 443,
+        }
+    }
+}
+
+/// `network.protocol.version`
+pub(crate) const fn protocol_version(version: http::Version) -> &'static str {
+    match version {
+        http::Version::HTTP_09 => "0.9",
+        http::Version::HTTP_10 => "1.0",
+        http::Version::HTTP_2 => "2",
+        http::Version::HTTP_3 => "3",
+        _ => "1.1",
+    }
+}
+
+/// A status code as text, for `error.type`.
+pub(crate) fn status_text(status: u16) -> std::borrow::Cow<'static, str> {
+    match status {
+        500 => "500".into(),
+        501 => "501".into(),
+        502 => "502".into(),
+        503 => "503".into(),
+        504 => "504".into(),
+        other => other.to_string().into(),
+    }
+}

@@ -1,0 +1,43 @@
+//! Instruments bound to one attribute set at their first use.
+//!
+//! Binding looks the attributes up once instead of at every measurement. It waits for the first measurement
+//! because the SDK exports a bound series even while it is empty.
+
+use std::sync::OnceLock;
+
+use opentelemetry::KeyValue;
+use opentelemetry::metrics::{BoundCounter, BoundHistogram, Counter, Histogram};
+
+pub(crate) struct LazyHistogram {
+    instrument: Histogram<f64>,
+    attributes: Vec<KeyValue>,
+    bound: OnceLock<BoundHistogram<f64>>,
+}
+
+impl LazyHistogram {
+    pub(crate) fn new(instrument: &Histogram<f64>, attributes: Vec<KeyValue>) -> Self {
+        Self { instrument: instrument.clone(), attributes, bound: OnceLock::new() }
+    }
+
+    #[inline]
+    pub(crate) fn record(&self, value: f64) {
+        self.bound.get_or_init(|| self.instrument.bind(&self.attributes)).record(value);
+    }
+}
+
+pub(crate) struct LazyCounter {
+    instrument: Counter<u64>,
+    attributes: Vec<KeyValue>,
+    bound: OnceLock<BoundCounter<u64>>,
+}
+
+impl LazyCounter {
+    pub(crate) fn new(instrument: &Counter<u64>, attributes: Vec<KeyValue>) -> Self {
+        Self { instrument: instrument.clone(), attributes, bound: OnceLock::new() }
+    }
+
+    #[inline]
+    pub(crate) fn add(&self, value: u64) {
+        self.bound.get_or_init(|| self.instrument.bind(&self.attributes)).add(value);
+    }
+}
