@@ -14,6 +14,7 @@ use crate::config::ServerIdentity;
 use crate::config::settings::PropagatorChoice;
 use crate::metrics::Instruments;
 use crate::span_group::{SpanGroup, SpanGroups};
+use crate::startup::HandleStartup;
 
 /// Telemetry is on: received context is adopted and passed on.
 const ACTIVE: u32 = 1 << 16;
@@ -82,6 +83,7 @@ struct Shared {
     tracer_provider: SdkTracerProvider,
     meter_provider: SdkMeterProvider,
     instruments: Instruments,
+    startup: HandleStartup,
     identity: ServerIdentity,
     /// The sampler decides by the parent's sampled flag when there is a parent.
     parent_based: bool,
@@ -112,6 +114,7 @@ impl Telemetry {
                     tracer_provider.tracer("nemo.lens"),
                 ],
                 instruments: Instruments::new(&meter_provider, &identity),
+                startup: HandleStartup::default(),
                 tracer_provider,
                 meter_provider,
                 identity,
@@ -160,6 +163,9 @@ impl Telemetry {
     #[inline]
     pub(crate) fn instruments(&self) -> &Instruments {
         &self.shared.instruments
+    }
+    pub(crate) fn startup(&self) -> &HandleStartup {
+        &self.shared.startup
     }
     #[inline]
     pub(crate) fn parent_based(&self) -> bool {
