@@ -43,7 +43,11 @@ impl Received {
         let mut retain = retain == Retain::Always || random && !flags.is_sampled();
         let mut state = TraceState::NONE;
         let mut list = None;
-        if let Some(members) = Members::parse(tracestate()).filter(|members| !members.is_empty()) {
+        let mut lines = tracestate().peekable();
+        if lines.peek().is_some()
+            && let Some(members) = Members::parse(lines)
+            && !members.is_empty()
+        {
             let held: Held;
             (state, held) = members.trace_state();
             retain |= !members.all_in(held);

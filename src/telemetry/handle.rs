@@ -15,6 +15,7 @@ use crate::config::settings::PropagatorChoice;
 use crate::metrics::Instruments;
 use crate::runtime::Monitors;
 use crate::span_group::{SpanGroup, SpanGroups};
+use crate::startup::HandleStartup;
 
 /// Telemetry is on: received context is adopted and passed on.
 const ACTIVE: u32 = 1 << 16;
@@ -84,6 +85,7 @@ struct Shared {
     meter_provider: SdkMeterProvider,
     instruments: Instruments,
     runtime_monitors: Monitors,
+    startup: HandleStartup,
     identity: ServerIdentity,
     /// The sampler decides by the parent's sampled flag when there is a parent.
     parent_based: bool,
@@ -116,6 +118,7 @@ impl Telemetry {
                 ],
                 runtime_monitors: Monitors::new(instruments.meter.clone(), switches.metrics()),
                 instruments,
+                startup: HandleStartup::default(),
                 tracer_provider,
                 meter_provider,
                 identity,
@@ -131,18 +134,26 @@ impl Telemetry {
 
     /// A handle with everything off: no thread, no socket, no timer.
     pub fn disabled() -> Self {
+        Self::disabled_ref().clone()
+    }
+
+    /// The process-wide handle, without counting a reference.
+    #[inline]
+    pub(crate) fn process() -> &'static Self {
+        GLOBAL.get().unwrap_or_else(|| Self::disabled_ref())
+    }
+
+    fn disabled_ref() -> &'static Self {
         static DISABLED: OnceLock<Telemetry> = OnceLock::new();
-        DISABLED
-            .get_or_init(|| {
-                Self::from_parts(
-                    Switches::OFF,
-                    SdkTracerProvider::builder().build(),
-                    SdkMeterProvider::builder().build(),
-                    ServerIdentity::unknown(),
-                    true,
-                )
-            })
-            .clone()
+        DISABLED.get_or_init(|| {
+            Self::from_parts(
+                Switches::OFF,
+                SdkTracerProvider::builder().build(),
+                SdkMeterProvider::builder().build(),
+                ServerIdentity::unknown(),
+                true,
+            )
+        })
     }
 
     #[inline]
@@ -156,6 +167,9 @@ impl Telemetry {
     #[inline]
     pub(crate) fn instruments(&self) -> &Instruments {
         &self.shared.instruments
+    }
+    pub(crate) fn startup(&self) -> &HandleStartup {
+        &self.shared.startup
     }
     #[inline]
     pub(crate) fn runtime_monitors(&self) -> &Monitors {
@@ -214,7 +228,7 @@ static GLOBAL: OnceLock<Telemetry> = OnceLock::new();
 
 /// The handle that `init_telemetry` made, or a disabled one before that.
 pub fn get_telemetry() -> Telemetry {
-    GLOBAL.get().cloned().unwrap_or_else(Telemetry::disabled)
+    Telemetry::process().clone()
 }
 
 pub(super) fn init_global(make: impl FnOnce() -> Telemetry) -> Telemetry {
