@@ -7,6 +7,7 @@ use opentelemetry_sdk::trace::SdkTracerProvider;
 use super::handle::{self, Switches, Telemetry};
 use crate::config::{Environment, ServerIdentity};
 use crate::span_group::SpanGroups;
+use crate::startup::Stamp;
 
 /// Choices for a telemetry handle. Made by [`Telemetry::builder`].
 #[derive(Debug, Default)]
@@ -66,6 +67,7 @@ impl TelemetryBuilder {
 
     /// Makes a handle owned by the caller; nothing process-wide changes.
     pub fn build(self) -> Telemetry {
+        let began = Stamp::now();
         let environment = self.environment.unwrap_or_else(Environment::from_process);
         let on = self.tracer_provider.is_some() || self.meter_provider.is_some();
         let groups = environment
@@ -76,18 +78,22 @@ impl TelemetryBuilder {
         } else {
             Switches::OFF
         };
-        Telemetry::from_parts(
+        let telemetry = Telemetry::from_parts(
             switches,
             self.tracer_provider.unwrap_or_else(|| SdkTracerProvider::builder().build()),
             self.meter_provider.unwrap_or_else(|| SdkMeterProvider::builder().build()),
             self.identity.or(self.default_identity).unwrap_or_default(),
             false,
-        )
+        );
+        telemetry.startup().initialised(began, &environment);
+        telemetry
     }
 
     /// Makes the process-wide handle, once; later calls return the first one.
     pub fn init(self) -> Telemetry {
-        handle::init_global(|| self.build())
+        let telemetry = handle::init_global(|| self.build());
+        crate::runtime::ensure_started(&telemetry);
+        telemetry
     }
 }
 
