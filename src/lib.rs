@@ -15,6 +15,7 @@ pub mod runtime;
 pub mod sandbox;
 pub mod span;
 pub mod span_group;
+pub mod startup;
 #[cfg(feature = "supervisor")]
 pub mod supervisor;
 pub mod telemetry;

@@ -12,6 +12,7 @@ use crate::config::settings::Settings;
 use crate::config::{Environment, ServerIdentity, TelemetryConfig};
 use crate::diagnostics;
 use crate::propagation::GymPropagator;
+use crate::startup::Stamp;
 
 /// Choices for a telemetry handle. Made by [`Telemetry::builder`].
 #[derive(Debug, Default)]
@@ -92,6 +93,7 @@ impl TelemetryBuilder {
     ///
     /// Never fails: what cannot be used is said in one line, and its default or nothing takes its place.
     pub fn build(self) -> Telemetry {
+        let began = Stamp::now();
         let environment = self.environment.unwrap_or_else(Environment::from_process);
         let (settings, mut warnings) = Settings::resolve(&environment, self.config.as_ref());
         let identity = ServerIdentity::resolve(self.identity, &environment, self.default_identity);
@@ -121,7 +123,7 @@ impl TelemetryBuilder {
         warnings.iter().for_each(|warning| diagnostics::warn_once(warning));
         let facts = Facts {
             identity,
-            run_id: settings.run_id,
+            run_id: settings.run_id.clone(),
             propagators: settings.propagators,
             parent_based: owned.tracer.is_some() && settings.sampler.parent_based,
             random_ids: owned.tracer.is_some(),
@@ -129,7 +131,10 @@ impl TelemetryBuilder {
         let tracer = self.tracer_provider.or_else(|| owned.tracer.clone());
         let meter = self.meter_provider.or_else(|| owned.meter.clone());
         let logger = self.logger_provider.or_else(|| owned.logger.clone());
-        Telemetry::from_parts(settings.span_groups, tracer, meter, logger, facts, owned)
+        let telemetry = Telemetry::from_parts(settings.span_groups, tracer, meter, logger, facts, owned);
+        telemetry.runtime_monitors().configure(&settings);
+        telemetry.startup().initialised(began, &environment);
+        telemetry
     }
 
     /// Makes the process-wide handle, once; later calls return the first one, shut down or not.
@@ -137,7 +142,7 @@ impl TelemetryBuilder {
     /// Callable from any thread, inside a runtime or not. Makes the providers of this crate (not those
     /// handed in) and its propagator the global ones.
     pub fn init(self) -> Telemetry {
-        handle::init_global(|| {
+        let telemetry = handle::init_global(|| {
             let telemetry = self.build();
             if telemetry.is_enabled() {
                 global::set_text_map_propagator(GymPropagator::with_choice(telemetry.propagators()));
@@ -150,7 +155,9 @@ impl TelemetryBuilder {
                 global::set_meter_provider(provider);
             }
             telemetry
-        })
+        });
+        crate::runtime::ensure_started(&telemetry);
+        telemetry
     }
 }
 

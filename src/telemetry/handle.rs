@@ -18,7 +18,9 @@ use super::shutdown::{DEFAULT_SHUTDOWN_TIMEOUT, Lifecycle, ShutdownGuard, Shutdo
 use crate::config::ServerIdentity;
 use crate::config::settings::PropagatorChoice;
 use crate::metrics::Instruments;
+use crate::runtime::Monitors;
 use crate::span_group::{SpanGroup, SpanGroups};
+use crate::startup::HandleStartup;
 
 /// Telemetry is on: received context is adopted and passed on.
 const ACTIVE: u32 = 1 << 16;
@@ -90,6 +92,8 @@ struct Shared {
     /// Metrics leave this process: by an exporter of ours, or a provider of somebody's.
     exports_metrics: bool,
     instruments: Instruments,
+    runtime_monitors: Monitors,
+    startup: HandleStartup,
     facts: Facts,
     /// This is the handle of `init_telemetry`.
     process_wide: AtomicBool,
@@ -158,6 +162,7 @@ impl Telemetry {
             let scope = InstrumentationScope::builder("nemo_gym_telemetry").with_version(env!("CARGO_PKG_VERSION"));
             tracer_provider.tracer_with_scope(scope.with_schema_url(SCHEMA_URL).build())
         };
+        let instruments = Instruments::new(&meter_provider, &facts.identity);
         Self {
             shared: Arc::new(Shared {
                 switches: AtomicU32::new(switches.0),
@@ -167,7 +172,9 @@ impl Telemetry {
                     tracer_provider.tracer("nemo.lens.helpers"),
                     tracer_provider.tracer("nemo.lens"),
                 ],
-                instruments: Instruments::new(&meter_provider, &facts.identity),
+                runtime_monitors: Monitors::new(instruments.meter.clone(), switches.metrics()),
+                instruments,
+                startup: HandleStartup::default(),
                 tracer_provider,
                 meter_provider,
                 logger_provider,
@@ -211,6 +218,13 @@ impl Telemetry {
     #[inline]
     pub(crate) fn instruments(&self) -> &Instruments {
         &self.shared.instruments
+    }
+    pub(crate) fn startup(&self) -> &HandleStartup {
+        &self.shared.startup
+    }
+    #[inline]
+    pub(crate) fn runtime_monitors(&self) -> &Monitors {
+        &self.shared.runtime_monitors
     }
     #[inline]
     pub(crate) fn parent_based(&self) -> bool {
@@ -306,6 +320,7 @@ impl Shared {
         if self.process_wide.load(Relaxed) {
             crate::span_group::set_process_groups(SpanGroups::NONE);
         }
+        self.runtime_monitors.stop();
         self.lifecycle.end(timeout)
     }
 }
