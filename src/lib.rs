@@ -15,12 +15,20 @@ pub mod runtime;
 pub mod sandbox;
 pub mod span;
 pub mod span_group;
+pub mod startup;
 #[cfg(feature = "supervisor")]
 pub mod supervisor;
 pub mod telemetry;
 
-pub use config::{Environment, ServerIdentity, ServerType};
+pub use config::{
+    ConfigError, Environment, MemoryProfilingConfig, ServerIdentity, ServerType, TELEMETRY_CONFIG_KEY, TelemetryConfig,
+    TelemetryEnv, configure_telemetry_env, configure_telemetry_env_in, is_telemetry_env_enabled,
+    is_telemetry_metrics_enabled, memory_profiling_config_from_env, strip_telemetry_env,
+};
 pub use opentelemetry;
 pub use propagation::GymPropagator;
 pub use span_group::{ALL_GROUPS, CROSS_PROCESS_SPINE, SpanGroup, SpanGroups, is_span_group_enabled};
-pub use telemetry::{Telemetry, TelemetryBuilder, get_telemetry, init_telemetry};
+pub use telemetry::{
+    ShutdownGuard, ShutdownReport, Telemetry, TelemetryBuilder, get_telemetry, init_telemetry,
+    is_metrics_exporter_active, serve, shutdown_telemetry,
+};

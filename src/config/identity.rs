@@ -2,6 +2,11 @@
 
 use std::fmt;
 
+use super::Environment;
+use super::document::{GlobalConfig, Node};
+use super::variables::{NEMO_GYM_CONFIG_DICT, NEMO_GYM_CONFIG_PATH};
+use crate::diagnostics::warn_once;
+
 /// The kind of a Gym server, as upstream writes it in `nemo.gym.server.type`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
@@ -84,6 +89,22 @@ impl ServerIdentity {
         self
     }
 
+    /// What is known of a server: name and type each from the identity its code states, else from the
+    /// environment, else from the default in its code.
+    ///
+    /// A Gym supervisor sets `NEMO_GYM_CONFIG_PATH`, the name, and `NEMO_GYM_CONFIG_DICT`, the
+    /// configuration as JSON or YAML, in which the type is the key under the server's name.
+    pub fn resolve(explicit: Option<ServerIdentity>, env: &Environment, default: Option<ServerIdentity>) -> Self {
+        let explicit = explicit.unwrap_or_default();
+        let default = default.unwrap_or_default();
+        let name = explicit.name.or_else(|| env.get(NEMO_GYM_CONFIG_PATH).map(str::to_owned));
+        let server_type = explicit
+            .server_type
+            .or_else(|| configured_type(env.get(NEMO_GYM_CONFIG_DICT)?, name.as_deref()?))
+            .or(default.server_type);
+        Self { name: name.or(default.name), server_type }
+    }
+
     /// The name under which the server stands in the Gym configuration.
     pub fn name(&self) -> Option<&str> {
         self.name.as_deref()
@@ -92,5 +113,30 @@ impl ServerIdentity {
     /// The server's type.
     pub fn server_type(&self) -> Option<&ServerType> {
         self.server_type.as_ref()
+    }
+}
+
+/// Longest key that is taken for a type this crate does not know.
+const MAX_TYPE_LENGTH: usize = 64;
+
+/// The type of a server in a Gym configuration: a known type among the keys under its name, else the
+/// only key there. Junk of any kind means that the type is unknown.
+fn configured_type(config: &str, name: &str) -> Option<ServerType> {
+    let Ok(entry) = GlobalConfig::Text(config).entry(name) else {
+        warn_once(&format!(
+            "{NEMO_GYM_CONFIG_DICT} is neither a JSON nor a YAML mapping; the server's type is unknown"
+        ));
+        return None;
+    };
+    let Some(Node::Map(keys)) = entry else { return None };
+    let types = keys.iter().map(|(key, _)| ServerType::from(key.as_str()));
+    if let Some(known) = types.into_iter().find(|t| !matches!(t, ServerType::Other(_) | ServerType::Supervisor)) {
+        return Some(known);
+    }
+    match keys.as_slice() {
+        [(key, _)] if !key.is_empty() && key.len() <= MAX_TYPE_LENGTH && !key.contains(char::is_control) => {
+            Some(ServerType::from(key.as_str()))
+        }
+        _ => None,
     }
 }

@@ -8,10 +8,12 @@ use opentelemetry_sdk::metrics::Temporality;
 use crate::span_group::SpanGroups;
 
 /// Resolved settings: every default applied, every bad value replaced and warned about.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Settings {
     /// Telemetry is on (and `OTEL_SDK_DISABLED` does not say otherwise).
     pub enabled: bool,
+    /// `OTEL_SDK_DISABLED`: off, whatever else is set.
+    pub sdk_disabled: bool,
     pub span_groups: SpanGroups,
     pub traces: ExporterChoice,
     pub metrics: ExporterChoice,
@@ -91,7 +93,7 @@ pub(crate) struct BatchSettings {
 }
 
 /// One signal's OTLP settings. Header values are secret: `Debug` shows names only.
-#[derive(Clone)]
+#[derive(Clone, PartialEq, Eq)]
 pub(crate) struct OtlpSettings {
     pub endpoint: Option<OtlpEndpoint>,
     pub protocol: OtlpProtocol,
@@ -157,6 +159,7 @@ impl Default for Settings {
         };
         Self {
             enabled: false,
+            sdk_disabled: false,
             span_groups: SpanGroups::DEFAULT,
             traces: ExporterChoice::Otlp,
             metrics: ExporterChoice::Otlp,

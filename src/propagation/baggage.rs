@@ -51,11 +51,11 @@ pub(super) fn parse<'a>(lines: impl Iterator<Item = &'a [u8]>) -> Option<Baggage
     let mut bytes = 0;
     for text in lines.flat_map(|line| line.split(|&b| b == b',')) {
         let text = trim(text);
-        // One for the comma.
-        if bytes + text.len() + 1 > MAX_BYTES + 1 || baggage.len() == MAX_MEMBERS {
+        if bytes + text.len() > MAX_BYTES || baggage.len() == MAX_MEMBERS {
             continue;
         }
         if let Some((key, value, properties)) = member(text) {
+            // With its comma.
             bytes += text.len() + 1;
             baggage.insert_with_metadata(
                 Key::from(key.to_owned()),

@@ -43,7 +43,11 @@ impl Received {
         let mut retain = retain == Retain::Always || random && !flags.is_sampled();
         let mut state = TraceState::NONE;
         let mut list = None;
-        if let Some(members) = Members::parse(tracestate()).filter(|members| !members.is_empty()) {
+        let mut lines = tracestate().peekable();
+        if lines.peek().is_some()
+            && let Some(members) = Members::parse(lines)
+            && !members.is_empty()
+        {
             let held: Held;
             (state, held) = members.trace_state();
             retain |= !members.all_in(held);
@@ -73,6 +77,14 @@ impl Received {
             None => cx,
         }
     }
+}
+
+/// The caller's span of a message without `tracestate`, where `SpanContext` loses nothing of it. (It does of the
+/// random flag in an unsampled trace: the SDK clears it.)
+pub(super) fn span_context(traceparent: &[u8]) -> Option<SpanContext> {
+    let Traceparent { trace_id, span_id, flags } = traceparent::parse(traceparent)?;
+    let lossless = flags.is_sampled() || flags & RANDOM != RANDOM;
+    lossless.then(|| SpanContext::new(trace_id, span_id, flags, true, TraceState::NONE))
 }
 
 /// What a message takes along.

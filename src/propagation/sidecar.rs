@@ -23,12 +23,16 @@ pub(crate) struct Sidecar {
 }
 
 /// Marks the trace that starts in `cx` as one whose id this process made at random: its flags go out
-/// as 03, or 02 when it is not sampled. Only for roots whose id generator is known to be random.
+/// as 03, or 02 when it is not sampled. Only for roots whose id generator is known to be random. `cx`
+/// as it is where the SDK made no trace, being shut down or suppressed.
 pub(crate) fn mark_new_root(cx: Context, trace_id: TraceId) -> Context {
+    if trace_id == TraceId::INVALID {
+        return cx;
+    }
     let parent = {
         let span = cx.span();
         let root = span.span_context();
-        (root.trace_id() == trace_id).then(|| (root.span_id(), root.trace_flags()))
+        (root.is_valid() && root.trace_id() == trace_id).then(|| (root.span_id(), root.trace_flags()))
     };
     cx.with_value(Sidecar { trace_id, random: true, parent, tracestate: None })
 }

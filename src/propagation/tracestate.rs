@@ -57,9 +57,34 @@ impl<'a> Members<'a> {
         }
     }
 
-    /// Adds what a [`TraceState`] holds, which is laxer than the specification about values.
-    fn extend_valid(&mut self, state: &'a TraceState) {
-        state.into_iter().filter(|(key, value)| is_valid(key, value)).for_each(|(key, value)| self.push(key, value));
+    /// What of a [`TraceState`] may be sent: it is laxer than the specification about values.
+    fn of(state: &'a TraceState) -> Self {
+        let mut members = Self::new();
+        state.into_iter().filter(|(key, value)| is_valid(key, value)).for_each(|(key, value)| members.push(key, value));
+        members
+    }
+
+    /// `current`, the state of a span, with what of the `received` list the state could not show.
+    ///
+    /// States change by members added in front and by deletion. So the longest tail of `current` that
+    /// runs in the received order is what is left of the received list, and what is before it is new.
+    fn merged(current: &Self, received: &Self, held: Held) -> Self {
+        let mut left = received.iter().enumerate().rev().filter(|(index, _)| held.has(*index));
+        let mut kept = Held(0);
+        let mut added = current.len;
+        while added > 0 {
+            let Some((index, _)) = left.find(|(_, member)| *member == current.list[added - 1]) else { break };
+            kept.0 |= 1 << index;
+            added -= 1;
+        }
+        let mut merged = Self::new();
+        current.iter().take(added).for_each(|(key, value)| merged.push(key, value));
+        for (index, (key, value)) in received.iter().enumerate() {
+            if !held.has(index) || kept.has(index) {
+                merged.push(key, value);
+            }
+        }
+        merged
     }
 
     fn iter(&self) -> impl DoubleEndedIterator<Item = Member<'a>> + ExactSizeIterator + '_ {
@@ -133,39 +158,21 @@ impl Held {
 /// the state, what was put in front of it comes first, the rest keeps its place, and what was
 /// deleted is gone.
 pub(super) fn outgoing(state: &TraceState, received: Option<(&HeaderValue, Held)>) -> Option<HeaderValue> {
-    let received = received.and_then(|(text, held)| {
-        let members = Members::parse(std::iter::once(text.to_str().ok()))?;
-        Some((text, held, members))
-    });
-    let mut merged = Members::new();
-    let Some((text, held, members)) = received else {
-        merged.extend_valid(state);
-        return merged.header_value(None);
-    };
-    let shown = || members.iter().enumerate().filter(|(index, _)| held.has(*index));
-    if shown().map(|(_, member)| member).eq(state) {
-        return Some(text.clone());
-    }
-
-    // Members are added in front or deleted: the longest tail of the state that runs in the
-    // received order is what is left of the received list.
-    let mut current = Members::new();
-    current.extend_valid(state);
-    let mut left = shown().rev();
-    let mut kept = Held(0);
-    let mut added = current.len;
-    while added > 0 {
-        let Some((index, _)) = left.find(|(_, member)| *member == current.list[added - 1]) else { break };
-        kept.0 |= 1 << index;
-        added -= 1;
-    }
-    current.iter().take(added).for_each(|(key, value)| merged.push(key, value));
-    for (index, (key, value)) in members.iter().enumerate() {
-        if !held.has(index) || kept.has(index) {
-            merged.push(key, value);
+    let received = received.and_then(|(value, held)| Some((value, value.to_str().ok()?, held)));
+    match received {
+        None if state.into_iter().next().is_none() => None,
+        None => Members::of(state).header_value(None),
+        Some((value, text, held)) if is_shown(state, text, held) => Some(value.clone()),
+        Some((_, text, held)) => {
+            Members::merged(&Members::of(state), &Members::parse([Some(text)].into_iter())?, held).header_value(None)
         }
     }
-    merged.header_value(None)
+}
+
+/// Whether the state is still what was taken from this list.
+fn is_shown(state: &TraceState, list: &str, held: Held) -> bool {
+    let shown = list.split(',').enumerate().filter(|(index, _)| held.has(*index));
+    shown.map(|(_, text)| text.split_once('=').unwrap_or((text, ""))).eq(state)
 }
 
 /// `key` and `value` of the specification's grammar.
