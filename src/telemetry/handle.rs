@@ -50,6 +50,11 @@ impl Switches {
     pub(crate) fn spans(self, group: SpanGroup) -> bool {
         self.0 & (group.bit() | TRACES) == group.bit() | TRACES
     }
+    /// Whether spans are made at all.
+    #[inline]
+    pub(crate) fn traces(self) -> bool {
+        self.0 & TRACES != 0
+    }
     /// Whether the group's metrics are recorded.
     #[inline]
     pub(crate) fn metrics_of(self, group: SpanGroup) -> bool {
