@@ -199,7 +199,10 @@ fn begin(choices: &Choices, telemetry: &Telemetry, request: &mut Request, extens
         headers::inject(telemetry, request, span.as_ref(), &cx, rollout.as_ref(), destination.internal)
     };
     let (target, (started_at, started)) = observed?;
-    let span = span.filter(Span::is_recording);
+    // In place: a span is too large to be moved about.
+    if span.as_ref().is_some_and(|span| !span.is_recording()) {
+        span = None;
+    }
     if span.is_none() && !metrics {
         return None;
     }
@@ -266,10 +269,12 @@ fn start(
         (None, None) => target.name.name(),
     };
     let tracer = telemetry.tracer(Scope::Client);
-    let mut builder =
-        tracer.span_builder(name).with_kind(SpanKind::Client).with_start_time(started_at).with_attributes(attributes);
+    let mut builder = tracer.span_builder(name);
+    builder.span_kind = Some(SpanKind::Client);
+    builder.start_time = Some(started_at);
+    builder.attributes = Some(attributes);
     if let Some(job) = crate::job::root_link(cx) {
-        builder = builder.with_links(vec![Link::new(job, Vec::new(), 0)]);
+        builder.links = Some(vec![Link::new(job, Vec::new(), 0)]);
     }
     builder.start_with_context(tracer, cx)
 }
