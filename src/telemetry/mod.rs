@@ -3,6 +3,8 @@
 #[allow(dead_code, unused_imports)]
 pub(crate) mod accounting;
 mod builder;
+#[allow(dead_code)]
+mod callbacks;
 #[allow(dead_code, unused_imports)]
 pub(crate) mod console;
 mod handle;
