@@ -209,14 +209,6 @@ pub const HTTP_SERVER_ACTIVE_REQUESTS: Metric = up_down(
     &["http.request.method", "url.scheme"],
     "Number of active HTTP server requests.",
 );
-/// Opt-in: the request's `Content-Length`.
-pub const HTTP_SERVER_REQUEST_BODY_SIZE: Metric = histogram(
-    "http.server.request.body.size",
-    "By",
-    BODY_SIZE_BY,
-    SERVER_ATTRIBUTES,
-    "Size of HTTP server request bodies.",
-);
 /// Opt-in: bytes of the response body that were taken by the connection.
 pub const HTTP_SERVER_RESPONSE_BODY_SIZE: Metric = histogram(
     "http.server.response.body.size",
@@ -303,7 +295,6 @@ pub const GYM_SERVER_REQUESTS_IN_FLIGHT: Metric =
 const INGRESS: &[Metric] = &[
     HTTP_SERVER_REQUEST_DURATION,
     HTTP_SERVER_ACTIVE_REQUESTS,
-    HTTP_SERVER_REQUEST_BODY_SIZE,
     HTTP_SERVER_RESPONSE_BODY_SIZE,
     GYM_ROLLOUT_DURATION,
     GYM_ROLLOUT_COMPLETED,

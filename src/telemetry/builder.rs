@@ -24,6 +24,7 @@ pub struct TelemetryBuilder {
     default_identity: Option<ServerIdentity>,
     tracer_provider: Option<SdkTracerProvider>,
     meter_provider: Option<SdkMeterProvider>,
+    parent_based_sampler: bool,
     logger_provider: Option<SdkLoggerProvider>,
     service_version: Option<String>,
     resource_attributes: Vec<KeyValue>,
@@ -67,6 +68,14 @@ impl TelemetryBuilder {
     /// Uses a meter provider of its owner's, as [`with_tracer_provider`](Self::with_tracer_provider) does.
     pub fn with_meter_provider(mut self, provider: SdkMeterProvider) -> Self {
         self.meter_provider = Some(provider);
+        self
+    }
+
+    /// Says that the sampler of the tracer provider handed in drops whatever an unsampled parent has
+    /// (`ParentBased`, the SDK's default). An unsampled request then costs next to nothing; otherwise its span has to be
+    /// built first for the sampler to see.
+    pub fn with_parent_based_sampler(mut self) -> Self {
+        self.parent_based_sampler = true;
         self
     }
 
@@ -125,7 +134,7 @@ impl TelemetryBuilder {
             identity,
             run_id: settings.run_id.clone(),
             propagators: settings.propagators,
-            parent_based: owned.tracer.is_some() && settings.sampler.parent_based,
+            parent_based: if handed_in.tracer { self.parent_based_sampler } else { settings.sampler.parent_based },
             random_ids: owned.tracer.is_some(),
         };
         let tracer = self.tracer_provider.or_else(|| owned.tracer.clone());
