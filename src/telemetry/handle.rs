@@ -38,6 +38,8 @@ pub(crate) struct Switches(u32);
 
 impl Switches {
     pub(crate) const OFF: Switches = Switches(0);
+    /// Off, after having been on.
+    const ENDED: Switches = Switches(1 << 19);
 
     pub(crate) fn new(groups: SpanGroups, traces: bool, metrics: bool) -> Self {
         Switches(groups.bits() | ACTIVE | if traces { TRACES } else { 0 } | if metrics { METRICS } else { 0 })
@@ -45,7 +47,12 @@ impl Switches {
     /// Wholly off: nothing is measured, headers stay untouched.
     #[inline]
     pub(crate) fn is_off(self) -> bool {
-        self.0 == 0
+        self.0 & ACTIVE == 0
+    }
+    /// Off, after having been on: what a request brought before still goes on.
+    #[inline]
+    pub(crate) fn has_ended(self) -> bool {
+        self == Self::ENDED
     }
     /// Whether spans of the group are made.
     #[inline]
@@ -224,7 +231,7 @@ impl Telemetry {
 
     #[inline]
     pub(crate) fn switches(&self) -> Switches {
-        Switches(self.shared.switches.load(Relaxed))
+        self.shared.switches()
     }
     #[inline]
     pub(crate) fn tracer(&self, scope: Scope) -> &SdkTracer {
@@ -348,8 +355,14 @@ impl Telemetry {
 }
 
 impl Shared {
+    fn switches(&self) -> Switches {
+        Switches(self.switches.load(Relaxed))
+    }
+
     fn end(&self, timeout: Duration) -> ShutdownReport {
-        self.switches.store(Switches::OFF.0, Relaxed);
+        if !self.switches().is_off() {
+            self.switches.store(Switches::ENDED.0, Relaxed);
+        }
         if self.process_wide.load(Relaxed) {
             crate::span_group::set_process_groups(SpanGroups::NONE);
         }
