@@ -52,7 +52,8 @@ fn absent_at_start_and_back_later() {
         let collector = Collector::on(TcpListener::bind(address).unwrap(), |_| Reply::Take);
         let back = Instant::now();
         span(&telemetry, "after");
-        collector.wait_for("spans and metrics", |r| r.spans.iter().any(|name| name == "after") && !r.metrics.is_empty());
+        collector
+            .wait_for("spans and metrics", |r| r.spans.iter().any(|name| name == "after") && !r.metrics.is_empty());
         assert!(back.elapsed() < soon(), "{:?}", back.elapsed());
         let report = telemetry.shutdown_blocking(Duration::from_secs(5));
         // The timeout of 10 s outlasts this outage.
@@ -76,7 +77,9 @@ fn gone_in_the_middle_and_back() {
         thread::sleep(INTERVAL * 2);
         let second = Collector::on(TcpListener::bind(address).unwrap(), |_| Reply::Take);
         span(&telemetry, "after");
-        second.wait_for("both spans", |r| r.spans.contains(&"during".to_owned()) && r.spans.contains(&"after".to_owned()));
+        second.wait_for("both spans", |r| {
+            r.spans.contains(&"during".to_owned()) && r.spans.contains(&"after".to_owned())
+        });
         let report = telemetry.shutdown_blocking(Duration::from_secs(5));
         assert_eq!((report.delivery.spans.exported, report.delivery.spans.lost_total()), (3, 0), "{report:?}");
     }
@@ -100,9 +103,8 @@ fn refusals_that_pass_lose_nothing() {
             let case = format!("{protocol}, {refusal:?}");
             let healthy = Arc::new(AtomicBool::new(false));
             let for_collector = Arc::clone(&healthy);
-            let collector = Collector::with(move |_| {
-                if for_collector.load(Relaxed) { Reply::Take } else { refusal.clone() }
-            });
+            let collector =
+                Collector::with(move |_| if for_collector.load(Relaxed) { Reply::Take } else { refusal.clone() });
             let telemetry = build(&collector.url(), protocol);
             span(&telemetry, "patient");
             collector.wait_for("a first attempt", |r| !r.calls_of("trace").is_empty());
@@ -111,7 +113,11 @@ fn refusals_that_pass_lose_nothing() {
             collector.wait_for(&case, |r| r.spans == ["patient"]);
             assert!(back.elapsed() < soon(), "{case}: {:?}", back.elapsed());
             let report = telemetry.shutdown_blocking(Duration::from_secs(5));
-            assert_eq!((report.delivery.spans.exported, report.delivery.spans.lost_total()), (1, 0), "{case}: {report:?}");
+            assert_eq!(
+                (report.delivery.spans.exported, report.delivery.spans.lost_total()),
+                (1, 0),
+                "{case}: {report:?}"
+            );
         }
     }
 }
@@ -146,7 +152,11 @@ fn refusals_for_good_are_counted_and_not_repeated() {
             let telemetry = build(&collector.url(), protocol);
             span(&telemetry, "refused");
             let report = telemetry.shutdown_blocking(Duration::from_secs(5));
-            assert_eq!((report.delivery.spans.exported, report.delivery.spans.lost_total()), (0, 1), "{case}: {report:?}");
+            assert_eq!(
+                (report.delivery.spans.exported, report.delivery.spans.lost_total()),
+                (0, 1),
+                "{case}: {report:?}"
+            );
             assert!(!report.timed_out, "{case}");
             assert_eq!(collector.look(|r| r.calls_of("trace").len()), 1, "{case}");
         }
