@@ -221,7 +221,6 @@ pub const HTTP_SERVER_RESPONSE_BODY_SIZE: Metric = histogram(
     SERVER_ATTRIBUTES,
     "Size of HTTP server response bodies.",
 );
-
 const BODY_SIZE_BY: &[f64] =
     &[0.0, 256.0, 1024.0, 4096.0, 16_384.0, 65_536.0, 262_144.0, 1_048_576.0, 4_194_304.0, 16_777_216.0, 67_108_864.0];
 
@@ -429,5 +428,57 @@ const SUPERVISOR: &[Metric] = &[
     GYM_SANDBOX_CREATE_RETRY,
 ];
 
+// Delivery accounting (OpenTelemetry semantic conventions, SDK metrics).
+
+/// What a processor has handed on or lost.
+const PROCESSED: &[&str] = &["otel.component.type", "otel.component.name", "error.type"];
+/// What an exporter has delivered or lost.
+const EXPORTED: &[&str] =
+    &["otel.component.type", "otel.component.name", "server.address", "server.port", "error.type"];
+
+/// `otel.sdk.processor.span.processed`
+pub const OTEL_SDK_PROCESSOR_SPAN_PROCESSED: Metric = counter(
+    "otel.sdk.processor.span.processed",
+    "{span}",
+    PROCESSED,
+    "The number of spans for which the processing has finished, either successful or failed.",
+);
+/// `otel.sdk.processor.log.processed`
+pub const OTEL_SDK_PROCESSOR_LOG_PROCESSED: Metric = counter(
+    "otel.sdk.processor.log.processed",
+    "{log_record}",
+    PROCESSED,
+    "The number of log records for which the processing has finished, either successful or failed.",
+);
+/// `otel.sdk.exporter.span.exported`
+pub const OTEL_SDK_EXPORTER_SPAN_EXPORTED: Metric = counter(
+    "otel.sdk.exporter.span.exported",
+    "{span}",
+    EXPORTED,
+    "The number of spans for which the export has finished, either successful or failed.",
+);
+/// `otel.sdk.exporter.log.exported`
+pub const OTEL_SDK_EXPORTER_LOG_EXPORTED: Metric = counter(
+    "otel.sdk.exporter.log.exported",
+    "{log_record}",
+    EXPORTED,
+    "The number of log records for which the export has finished, either successful or failed.",
+);
+/// `otel.sdk.exporter.metric_data_point.exported`
+pub const OTEL_SDK_EXPORTER_METRIC_DATA_POINT_EXPORTED: Metric = counter(
+    "otel.sdk.exporter.metric_data_point.exported",
+    "{data_point}",
+    EXPORTED,
+    "The number of metric data points for which the export has finished, either successful or failed.",
+);
+
+const ACCOUNTING: &[Metric] = &[
+    OTEL_SDK_PROCESSOR_SPAN_PROCESSED,
+    OTEL_SDK_PROCESSOR_LOG_PROCESSED,
+    OTEL_SDK_EXPORTER_SPAN_EXPORTED,
+    OTEL_SDK_EXPORTER_LOG_EXPORTED,
+    OTEL_SDK_EXPORTER_METRIC_DATA_POINT_EXPORTED,
+];
+
 /// Every metric of the crate, by room.
-pub const ALL: &[&[Metric]] = &[INGRESS, SUPERVISOR];
+pub const ALL: &[&[Metric]] = &[INGRESS, SUPERVISOR, ACCOUNTING];
