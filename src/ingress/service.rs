@@ -98,6 +98,7 @@ where
         let route = request.extensions().get::<MatchedPath>().cloned();
         return ResponseFuture::reporting(inner.call(request), route);
     }
+    crate::runtime::ensure_started(&layer.telemetry);
     let mut state = start(layer, switches, &request);
     state.end = End::Panicked;
     let future = {

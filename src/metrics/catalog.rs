@@ -3,10 +3,14 @@
 //! Sources: OpenTelemetry semantic conventions for `http.*` and `process.*` and `otel.sdk.*`; the Python original
 //! for `gym.*`.
 
+mod runtime;
+
 use opentelemetry::metrics::AsyncInstrument;
 use opentelemetry::metrics::{
     Counter, Gauge, Histogram, Meter, ObservableCounter, ObservableGauge, ObservableUpDownCounter, UpDownCounter,
 };
+
+pub use runtime::*;
 
 /// How a metric is recorded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -481,4 +485,4 @@ const ACCOUNTING: &[Metric] = &[
 ];
 
 /// Every metric of the crate, by room.
-pub const ALL: &[&[Metric]] = &[INGRESS, SUPERVISOR, ACCOUNTING];
+pub const ALL: &[&[Metric]] = &[INGRESS, SUPERVISOR, ACCOUNTING, runtime::METRICS];

@@ -91,7 +91,9 @@ impl TelemetryBuilder {
 
     /// Makes the process-wide handle, once; later calls return the first one.
     pub fn init(self) -> Telemetry {
-        handle::init_global(|| self.build())
+        let telemetry = handle::init_global(|| self.build());
+        crate::runtime::ensure_started(&telemetry);
+        telemetry
     }
 }
 

@@ -13,6 +13,7 @@ use opentelemetry_sdk::trace::{SdkTracer, SdkTracerProvider};
 use crate::config::ServerIdentity;
 use crate::config::settings::PropagatorChoice;
 use crate::metrics::Instruments;
+use crate::runtime::Monitors;
 use crate::span_group::{SpanGroup, SpanGroups};
 use crate::startup::HandleStartup;
 
@@ -83,6 +84,7 @@ struct Shared {
     tracer_provider: SdkTracerProvider,
     meter_provider: SdkMeterProvider,
     instruments: Instruments,
+    runtime_monitors: Monitors,
     startup: HandleStartup,
     identity: ServerIdentity,
     /// The sampler decides by the parent's sampled flag when there is a parent.
@@ -104,6 +106,7 @@ impl Telemetry {
             let scope = InstrumentationScope::builder("nemo_gym_telemetry").with_version(env!("CARGO_PKG_VERSION"));
             tracer_provider.tracer_with_scope(scope.with_schema_url(SCHEMA_URL).build())
         };
+        let instruments = Instruments::new(&meter_provider, &identity);
         Self {
             shared: Arc::new(Shared {
                 switches: AtomicU32::new(switches.0),
@@ -113,7 +116,8 @@ impl Telemetry {
                     tracer_provider.tracer("nemo.lens.helpers"),
                     tracer_provider.tracer("nemo.lens"),
                 ],
-                instruments: Instruments::new(&meter_provider, &identity),
+                runtime_monitors: Monitors::new(instruments.meter.clone(), switches.metrics()),
+                instruments,
                 startup: HandleStartup::default(),
                 tracer_provider,
                 meter_provider,
@@ -166,6 +170,10 @@ impl Telemetry {
     }
     pub(crate) fn startup(&self) -> &HandleStartup {
         &self.shared.startup
+    }
+    #[inline]
+    pub(crate) fn runtime_monitors(&self) -> &Monitors {
+        &self.shared.runtime_monitors
     }
     #[inline]
     pub(crate) fn parent_based(&self) -> bool {

@@ -7,6 +7,8 @@ mod builder;
 pub(crate) mod console;
 mod handle;
 #[allow(dead_code)]
+mod logs;
+#[allow(dead_code)]
 pub(crate) mod resource;
 
 pub use accounting::{DeliveryReport, SignalDelivery};
