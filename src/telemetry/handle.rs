@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 use std::time::Duration;
 
 use opentelemetry::InstrumentationScope;
+use opentelemetry::metrics::{Meter, MeterProvider as _};
 use opentelemetry::trace::TracerProvider as _;
 use opentelemetry_sdk::logs::SdkLoggerProvider;
 use opentelemetry_sdk::metrics::SdkMeterProvider;
@@ -14,6 +15,7 @@ use opentelemetry_sdk::trace::{SdkTracer, SdkTracerProvider};
 use tokio::sync::oneshot;
 
 use super::accounting::{DeliveryReport, LossLedger};
+use super::callbacks::GuardedMeterProvider;
 use super::providers::Providers;
 use super::shutdown::{DEFAULT_SHUTDOWN_TIMEOUT, Lifecycle, ShutdownGuard, ShutdownReport};
 use crate::config::ServerIdentity;
@@ -101,6 +103,7 @@ struct Shared {
     tracers: [SdkTracer; 4],
     tracer_provider: SdkTracerProvider,
     meter_provider: SdkMeterProvider,
+    meters: GuardedMeterProvider<SdkMeterProvider>,
     logger_provider: Option<SdkLoggerProvider>,
     /// Metrics leave this process: by an exporter of ours, or a provider of somebody's.
     exports_metrics: bool,
@@ -193,6 +196,7 @@ impl Telemetry {
                 instruments,
                 startup: HandleStartup::default(),
                 tracer_provider,
+                meters: GuardedMeterProvider::new(meter_provider.clone()),
                 meter_provider,
                 logger_provider,
                 exports_metrics,
@@ -282,6 +286,19 @@ impl Telemetry {
     /// The logger provider; `None` when logs are off.
     pub fn logger_provider(&self) -> Option<&SdkLoggerProvider> {
         self.shared.logger_provider.as_ref()
+    }
+    /// A meter for metrics of your own. Unlike one of [`Telemetry::meter_provider`], it guards callbacks of
+    /// observable instruments: one that panics or blocks costs the value of its own instrument only.
+    pub fn meter(&self, name: &'static str) -> Meter {
+        self.shared.meters.meter(name)
+    }
+    /// The meter provider behind [`Telemetry::meter`].
+    pub(super) fn guarded_meter_provider(&self) -> GuardedMeterProvider<SdkMeterProvider> {
+        self.shared.meters.clone()
+    }
+    /// Whether spans are made.
+    pub(super) fn makes_spans(&self) -> bool {
+        self.switches().0 & TRACES != 0
     }
     /// The providers that this handle made and must end.
     pub(super) fn own_providers(&self) -> (Option<SdkTracerProvider>, Option<SdkMeterProvider>) {
