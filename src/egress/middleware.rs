@@ -65,11 +65,7 @@ pub(super) fn handle<'d>(
     next: Next<'d>,
 ) -> BoxFuture<'d, Result<Response>> {
     let telemetry = choices.telemetry.as_ref().unwrap_or_else(|| Telemetry::process());
-    let switches = telemetry.switches();
-    if switches.is_off() {
-        if switches.has_ended() {
-            pass_on(telemetry, &mut request, extensions);
-        }
+    if telemetry.switches().is_off() {
         return next.run(request, extensions);
     }
     if let Some(logical) = LogicalCall::of(&request, extensions) {
@@ -151,15 +147,6 @@ fn count_retry(telemetry: &Telemetry, attempts: &mut Attempts) {
         && telemetry.switches().metrics_of(SpanGroup::HttpClient)
     {
         telemetry.instruments().http_client().retry(reason.as_str());
-    }
-}
-
-/// Telemetry has ended: what a request brought before that still goes on.
-#[cold]
-fn pass_on(telemetry: &Telemetry, request: &mut Request, extensions: &Extensions) {
-    if !matches!(extensions.get(), Some(TraceOptOut::All | TraceOptOut::Headers)) {
-        let cx = Context::current();
-        headers::pass_on(request, cx.span().span_context(), &cx, telemetry.propagators());
     }
 }
 
