@@ -28,4 +28,8 @@ pub use config::{
 pub use opentelemetry;
 pub use propagation::GymPropagator;
 pub use span_group::{ALL_GROUPS, CROSS_PROCESS_SPINE, SpanGroup, SpanGroups, is_span_group_enabled};
-pub use telemetry::{Telemetry, TelemetryBuilder, get_telemetry, init_telemetry};
+pub use telemetry::logs::init_tracing;
+pub use telemetry::{
+    DeliveryReport, ShutdownGuard, ShutdownReport, SignalDelivery, Telemetry, TelemetryBuilder, get_telemetry,
+    init_telemetry, is_metrics_exporter_active, serve, shutdown_telemetry,
+};

@@ -3,6 +3,7 @@
 //! Sources: OpenTelemetry semantic conventions for `http.*` and `process.*` and `otel.sdk.*`; the Python original
 //! for `gym.*`.
 
+mod http_client;
 mod runtime;
 
 use opentelemetry::metrics::AsyncInstrument;
@@ -10,6 +11,7 @@ use opentelemetry::metrics::{
     Counter, Gauge, Histogram, Meter, ObservableCounter, ObservableGauge, ObservableUpDownCounter, UpDownCounter,
 };
 
+pub use http_client::*;
 pub use runtime::*;
 
 /// How a metric is recorded.
@@ -209,14 +211,6 @@ pub const HTTP_SERVER_ACTIVE_REQUESTS: Metric = up_down(
     &["http.request.method", "url.scheme"],
     "Number of active HTTP server requests.",
 );
-/// Opt-in: the request's `Content-Length`.
-pub const HTTP_SERVER_REQUEST_BODY_SIZE: Metric = histogram(
-    "http.server.request.body.size",
-    "By",
-    BODY_SIZE_BY,
-    SERVER_ATTRIBUTES,
-    "Size of HTTP server request bodies.",
-);
 /// Opt-in: bytes of the response body that were taken by the connection.
 pub const HTTP_SERVER_RESPONSE_BODY_SIZE: Metric = histogram(
     "http.server.response.body.size",
@@ -303,7 +297,6 @@ pub const GYM_SERVER_REQUESTS_IN_FLIGHT: Metric =
 const INGRESS: &[Metric] = &[
     HTTP_SERVER_REQUEST_DURATION,
     HTTP_SERVER_ACTIVE_REQUESTS,
-    HTTP_SERVER_REQUEST_BODY_SIZE,
     HTTP_SERVER_RESPONSE_BODY_SIZE,
     GYM_ROLLOUT_DURATION,
     GYM_ROLLOUT_COMPLETED,
@@ -485,4 +478,4 @@ const ACCOUNTING: &[Metric] = &[
 ];
 
 /// Every metric of the crate, by room.
-pub const ALL: &[&[Metric]] = &[INGRESS, SUPERVISOR, ACCOUNTING, runtime::METRICS];
+pub const ALL: &[&[Metric]] = &[INGRESS, http_client::METRICS, SUPERVISOR, ACCOUNTING, runtime::METRICS];

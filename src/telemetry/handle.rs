@@ -3,13 +3,21 @@
 use std::fmt;
 use std::sync::Arc;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
+use std::time::Duration;
 
 use opentelemetry::InstrumentationScope;
+use opentelemetry::metrics::{Meter, MeterProvider as _};
 use opentelemetry::trace::TracerProvider as _;
+use opentelemetry_sdk::logs::SdkLoggerProvider;
 use opentelemetry_sdk::metrics::SdkMeterProvider;
 use opentelemetry_sdk::trace::{SdkTracer, SdkTracerProvider};
+use tokio::sync::oneshot;
 
+use super::accounting::{DeliveryReport, LossLedger};
+use super::callbacks::GuardedMeterProvider;
+use super::providers::Providers;
+use super::shutdown::{DEFAULT_SHUTDOWN_TIMEOUT, Lifecycle, ShutdownGuard, ShutdownReport};
 use crate::config::ServerIdentity;
 use crate::config::settings::PropagatorChoice;
 use crate::metrics::Instruments;
@@ -30,6 +38,8 @@ pub(crate) struct Switches(u32);
 
 impl Switches {
     pub(crate) const OFF: Switches = Switches(0);
+    /// Off, after having been on.
+    const ENDED: Switches = Switches(1 << 19);
 
     pub(crate) fn new(groups: SpanGroups, traces: bool, metrics: bool) -> Self {
         Switches(groups.bits() | ACTIVE | if traces { TRACES } else { 0 } | if metrics { METRICS } else { 0 })
@@ -37,12 +47,22 @@ impl Switches {
     /// Wholly off: nothing is measured, headers stay untouched.
     #[inline]
     pub(crate) fn is_off(self) -> bool {
-        self.0 == 0
+        self.0 & ACTIVE == 0
+    }
+    /// Off, after having been on: what a request brought before still goes on.
+    #[inline]
+    pub(crate) fn has_ended(self) -> bool {
+        self == Self::ENDED
     }
     /// Whether spans of the group are made.
     #[inline]
     pub(crate) fn spans(self, group: SpanGroup) -> bool {
         self.0 & (group.bit() | TRACES) == group.bit() | TRACES
+    }
+    /// Whether spans are made at all.
+    #[inline]
+    pub(crate) fn traces(self) -> bool {
+        self.0 & TRACES != 0
     }
     /// Whether the group's metrics are recorded.
     #[inline]
@@ -83,30 +103,86 @@ struct Shared {
     tracers: [SdkTracer; 4],
     tracer_provider: SdkTracerProvider,
     meter_provider: SdkMeterProvider,
+    meters: GuardedMeterProvider<SdkMeterProvider>,
+    logger_provider: Option<SdkLoggerProvider>,
+    /// Metrics leave this process: by an exporter of ours, or a provider of somebody's.
+    exports_metrics: bool,
     instruments: Instruments,
     runtime_monitors: Monitors,
     startup: HandleStartup,
-    identity: ServerIdentity,
+    facts: Facts,
+    /// This is the handle of `init_telemetry`.
+    process_wide: AtomicBool,
+    ledger: LossLedger,
+    lifecycle: Lifecycle,
+}
+
+/// What does not change about a handle.
+#[derive(Debug)]
+pub(super) struct Facts {
+    pub identity: ServerIdentity,
+    pub run_id: String,
+    pub propagators: PropagatorChoice,
     /// The sampler decides by the parent's sampled flag when there is a parent.
-    parent_based: bool,
+    pub parent_based: bool,
+    /// Trace ids come from the SDK's random generator: new roots may say so.
+    pub random_ids: bool,
+}
+
+impl Facts {
+    /// Of a handle that does nothing.
+    pub(super) fn off(identity: ServerIdentity, run_id: String) -> Self {
+        Self {
+            identity,
+            run_id,
+            propagators: PropagatorChoice { trace_context: true, baggage: true },
+            parent_based: false,
+            random_ids: false,
+        }
+    }
 }
 
 /// Version and schema of our scopes.
 const SCHEMA_URL: &str = "https://opentelemetry.io/schemas/1.44.0";
 
 impl Telemetry {
-    pub(crate) fn from_parts(
-        switches: Switches,
-        tracer_provider: SdkTracerProvider,
-        meter_provider: SdkMeterProvider,
-        identity: ServerIdentity,
-        parent_based: bool,
+    /// An enabled handle. A signal without a provider is off.
+    pub(super) fn from_parts(
+        groups: SpanGroups,
+        tracer_provider: Option<SdkTracerProvider>,
+        meter_provider: Option<SdkMeterProvider>,
+        logger_provider: Option<SdkLoggerProvider>,
+        facts: Facts,
+        owned: Providers,
     ) -> Self {
+        let switches = Switches::new(groups, tracer_provider.is_some(), meter_provider.is_some());
+        Self::assemble(switches, tracer_provider, meter_provider, logger_provider, facts, owned)
+    }
+
+    /// A handle that does nothing but knows who and in which run this process is.
+    pub(super) fn off(identity: ServerIdentity, run_id: String) -> Self {
+        Self::assemble(Switches::OFF, None, None, None, Facts::off(identity, run_id), Providers::default())
+    }
+
+    fn assemble(
+        switches: Switches,
+        tracer_provider: Option<SdkTracerProvider>,
+        meter_provider: Option<SdkMeterProvider>,
+        logger_provider: Option<SdkLoggerProvider>,
+        facts: Facts,
+        owned: Providers,
+    ) -> Self {
+        let exports_metrics = meter_provider.is_some();
+        let tracer_provider = tracer_provider.unwrap_or_else(|| SdkTracerProvider::builder().build());
+        let meter_provider = meter_provider.unwrap_or_else(|| SdkMeterProvider::builder().build());
         let own = || {
             let scope = InstrumentationScope::builder("nemo_gym_telemetry").with_version(env!("CARGO_PKG_VERSION"));
             tracer_provider.tracer_with_scope(scope.with_schema_url(SCHEMA_URL).build())
         };
-        let instruments = Instruments::new(&meter_provider, &identity);
+        let instruments = Instruments::new(&meter_provider, &facts.identity);
+        if exports_metrics {
+            owned.ledger.observe(&instruments.meter);
+        }
         Self {
             shared: Arc::new(Shared {
                 switches: AtomicU32::new(switches.0),
@@ -120,9 +196,14 @@ impl Telemetry {
                 instruments,
                 startup: HandleStartup::default(),
                 tracer_provider,
+                meters: GuardedMeterProvider::new(meter_provider.clone()),
                 meter_provider,
-                identity,
-                parent_based,
+                logger_provider,
+                exports_metrics,
+                facts,
+                process_wide: AtomicBool::new(false),
+                ledger: owned.ledger.clone(),
+                lifecycle: Lifecycle::new(owned),
             }),
         }
     }
@@ -145,20 +226,12 @@ impl Telemetry {
 
     fn disabled_ref() -> &'static Self {
         static DISABLED: OnceLock<Telemetry> = OnceLock::new();
-        DISABLED.get_or_init(|| {
-            Self::from_parts(
-                Switches::OFF,
-                SdkTracerProvider::builder().build(),
-                SdkMeterProvider::builder().build(),
-                ServerIdentity::unknown(),
-                true,
-            )
-        })
+        DISABLED.get_or_init(|| Self::off(ServerIdentity::unknown(), String::new()))
     }
 
     #[inline]
     pub(crate) fn switches(&self) -> Switches {
-        Switches(self.shared.switches.load(Relaxed))
+        self.shared.switches()
     }
     #[inline]
     pub(crate) fn tracer(&self, scope: Scope) -> &SdkTracer {
@@ -177,18 +250,17 @@ impl Telemetry {
     }
     #[inline]
     pub(crate) fn parent_based(&self) -> bool {
-        self.shared.parent_based
+        self.shared.facts.parent_based
     }
-
-    /// Which parts of a context go into and come out of headers.
-    #[inline]
-    pub(crate) fn propagators(&self) -> PropagatorChoice {
-        PropagatorChoice { trace_context: true, baggage: true }
-    }
-    /// Trace ids of new roots are random.
+    /// Trace ids of new roots are random (W3C Trace Context Level 2).
     #[inline]
     pub(crate) fn random_ids(&self) -> bool {
-        true
+        self.shared.facts.random_ids
+    }
+    /// What is read from and written to headers.
+    #[inline]
+    pub(crate) fn propagators(&self) -> PropagatorChoice {
+        self.shared.facts.propagators
     }
 
     /// Whether telemetry is on: initialised as enabled and not yet shut down.
@@ -201,7 +273,7 @@ impl Telemetry {
     }
     /// Who this server is.
     pub fn identity(&self) -> &ServerIdentity {
-        &self.shared.identity
+        &self.shared.facts.identity
     }
     /// The tracer provider; one without processors when traces are off.
     pub fn tracer_provider(&self) -> &SdkTracerProvider {
@@ -210,6 +282,112 @@ impl Telemetry {
     /// The meter provider; one without readers when metrics are off.
     pub fn meter_provider(&self) -> &SdkMeterProvider {
         &self.shared.meter_provider
+    }
+    /// The logger provider; `None` when logs are off.
+    pub fn logger_provider(&self) -> Option<&SdkLoggerProvider> {
+        self.shared.logger_provider.as_ref()
+    }
+    /// A meter for metrics of your own. Unlike one of [`Telemetry::meter_provider`], it guards callbacks of
+    /// observable instruments: one that panics or blocks costs the value of its own instrument only.
+    pub fn meter(&self, name: &'static str) -> Meter {
+        self.shared.meters.meter(name)
+    }
+    /// The meter provider behind [`Telemetry::meter`].
+    pub(super) fn guarded_meter_provider(&self) -> GuardedMeterProvider<SdkMeterProvider> {
+        self.shared.meters.clone()
+    }
+    /// Whether spans are made.
+    pub(super) fn makes_spans(&self) -> bool {
+        self.switches().0 & TRACES != 0
+    }
+    /// The providers that this handle made and must end.
+    pub(super) fn own_providers(&self) -> (Option<SdkTracerProvider>, Option<SdkMeterProvider>) {
+        self.shared.lifecycle.own_providers()
+    }
+    /// The id that all processes of a run share (`nemo.run.id`); empty when telemetry is off and nobody gave one.
+    pub fn run_id(&self) -> &str {
+        &self.shared.facts.run_id
+    }
+    /// Whether metrics leave this process: they are on, and an exporter or a provider handed in takes them.
+    pub fn is_metrics_exporter_active(&self) -> bool {
+        self.shared.exports_metrics && self.switches().metrics()
+    }
+
+    /// What became of all that this handle's own exporters were given so far.
+    pub fn delivery(&self) -> DeliveryReport {
+        self.shared.ledger.snapshot()
+    }
+
+    /// Sends everything that is pending and ends telemetry: afterwards requests are served as if it had
+    /// never been on. Takes 5 s at most; see [`Telemetry::shutdown_with_timeout`].
+    pub async fn shutdown(&self) -> ShutdownReport {
+        self.shutdown_with_timeout(DEFAULT_SHUTDOWN_TIMEOUT).await
+    }
+
+    /// [`Telemetry::shutdown`] with another bound. It holds for all signals together, on every kind of
+    /// runtime, and with a collector that does not answer. What could not be sent by then is lost: it is
+    /// counted in the report and said on stderr.
+    ///
+    /// Providers that were handed in are left alone. A second call sends nothing and returns the first
+    /// one's report. The work goes on when the future is dropped.
+    pub async fn shutdown_with_timeout(&self, timeout: Duration) -> ShutdownReport {
+        let telemetry = self.clone();
+        on_a_thread("gym-shutdown", move || telemetry.shutdown_blocking(timeout)).await
+    }
+
+    /// [`Telemetry::shutdown_with_timeout`] for code that is not async, `Drop` included. It blocks the
+    /// calling thread but never waits for a runtime's thread, so it cannot deadlock on one.
+    pub fn shutdown_blocking(&self, timeout: Duration) -> ShutdownReport {
+        self.shared.end(timeout)
+    }
+
+    /// A guard that shuts telemetry down when it is dropped. To be held by `main`: it covers early returns
+    /// and panics.
+    pub fn shutdown_guard(&self) -> ShutdownGuard {
+        ShutdownGuard::new(self.clone())
+    }
+
+    /// Sends what is pending now, within 5 s; whether all of it went out. Telemetry goes on.
+    pub async fn flush(&self) -> bool {
+        let telemetry = self.clone();
+        on_a_thread("gym-flush", move || telemetry.shared.lifecycle.flush(DEFAULT_SHUTDOWN_TIMEOUT)).await
+    }
+}
+
+impl Shared {
+    fn switches(&self) -> Switches {
+        Switches(self.switches.load(Relaxed))
+    }
+
+    fn end(&self, timeout: Duration) -> ShutdownReport {
+        if !self.switches().is_off() {
+            self.switches.store(Switches::ENDED.0, Relaxed);
+        }
+        if self.process_wide.load(Relaxed) {
+            crate::span_group::set_process_groups(SpanGroups::NONE);
+        }
+        self.runtime_monitors.stop();
+        self.lifecycle.end(timeout)
+    }
+}
+
+impl Drop for Shared {
+    /// The last clone of an owned handle is gone. The SDK's own `Drop` would wait for each provider in turn.
+    fn drop(&mut self) {
+        if !self.lifecycle.is_over() {
+            self.end(DEFAULT_SHUTDOWN_TIMEOUT);
+        }
+    }
+}
+
+/// Runs blocking work on a new thread, or here when there is none to be had.
+async fn on_a_thread<T: Default + Send + 'static>(name: &str, work: impl Fn() -> T + Clone + Send + 'static) -> T {
+    let (sender, receiver) = oneshot::channel();
+    let on_thread = work.clone();
+    let spawned = std::thread::Builder::new().name(name.to_owned()).spawn(move || drop(sender.send(on_thread())));
+    match spawned {
+        Ok(_) => receiver.await.unwrap_or_default(),
+        Err(_) => work(),
     }
 }
 
@@ -231,10 +409,16 @@ pub fn get_telemetry() -> Telemetry {
     Telemetry::process().clone()
 }
 
+/// Whether this process's metrics leave it; see [`Telemetry::is_metrics_exporter_active`].
+pub fn is_metrics_exporter_active() -> bool {
+    get_telemetry().is_metrics_exporter_active()
+}
+
 pub(super) fn init_global(make: impl FnOnce() -> Telemetry) -> Telemetry {
     GLOBAL
         .get_or_init(|| {
             let telemetry = make();
+            telemetry.shared.process_wide.store(true, Relaxed);
             crate::span_group::set_process_groups(telemetry.span_groups());
             telemetry
         })

@@ -1,9 +1,11 @@
 //! Configuration as a whole: upstream's recorded tables and the kinds of faults users have met.
 
 mod golden;
-mod kinds;
 mod otlp;
+mod sources;
+mod standard;
 mod table;
+mod values;
 
 use std::collections::BTreeMap;
 
@@ -64,7 +66,7 @@ impl Golden {
 }
 
 /// The rows of *Decisions* that the differences follow.
-const DECISIONS: [&str; 9] = [
+const DECISIONS: [&str; 8] = [
     "blank environment variable",
     "a value that does not parse",
     "explicit NEMO_GYM_OTEL_ENABLED=0 with an enabled block",
@@ -73,7 +75,6 @@ const DECISIONS: [&str; 9] = [
     "service.version",
     "OTEL_SDK_DISABLED, OTEL_PROPAGATORS, OTEL_*_EXPORTER",
     "deployment.environment",
-    "enabled, precedence",
 ];
 
 /// The names stand in the contract, where it is at hand.
