@@ -236,7 +236,7 @@ fn spans<B>(
     let is_root = !parent.has_active_span();
     let mut cx = parent;
     if server {
-        state.route_known = !state.route.assumed;
+        state.route_known = !state.route.assumed && state.route.template.is_some();
         let mut attributes = server_attributes(state, head, target, request);
         attributes.extend(rollout.clone());
         let tracer = telemetry.tracer(Scope::Server);
