@@ -1,0 +1,172 @@
+//! From a request through `GymTelemetryLayer` and a handler's `TracePropagation` to the next server.
+
+mod propagation_support;
+
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex};
+
+use axum::Router;
+use axum::extract::State;
+use axum::routing::post;
+use http::HeaderMap;
+use nemo_gym_telemetry::egress::TracePropagation;
+use nemo_gym_telemetry::ingress::GymTelemetryLayer;
+use nemo_gym_telemetry::{Environment, Telemetry};
+use opentelemetry::Context;
+use opentelemetry::trace::{TraceContextExt, Tracer, TracerProvider};
+use opentelemetry_sdk::trace::{Sampler, SdkTracerProvider};
+use propagation_support::{Header, cases, post_raw};
+use reqwest_middleware::{ClientBuilder, ClientWithMiddleware};
+
+/// A server under test, and the next one, which keeps what it is sent.
+struct Chain {
+    address: SocketAddr,
+    received: Arc<Mutex<Vec<HeaderMap>>>,
+}
+
+#[derive(Clone)]
+struct Handler {
+    client: ClientWithMiddleware,
+    next: String,
+    provider: SdkTracerProvider,
+    between: Between,
+}
+
+/// What is between the layer and the call.
+#[derive(Clone, Copy, Debug)]
+enum Between {
+    Nothing,
+    Span,
+    Suppressed,
+    SuppressedSpan,
+}
+
+impl Chain {
+    async fn start(provider: SdkTracerProvider, groups: &str, between: Between) -> Self {
+        let received = Arc::new(Mutex::new(Vec::new()));
+        let keep = received.clone();
+        let next =
+            Router::new().route("/", post(move |headers: HeaderMap| async move { keep.lock().unwrap().push(headers) }));
+        let next = serve(next).await;
+
+        let environment =
+            Environment::from_iter([("NEMO_GYM_OTEL_ENABLED", "1"), ("NEMO_GYM_OTEL_SPAN_GROUPS", groups)]);
+        let telemetry =
+            Telemetry::builder().with_environment(environment).with_tracer_provider(provider.clone()).build();
+        let propagation = TracePropagation::builder().with_telemetry(telemetry.clone()).build();
+        let client = ClientBuilder::new(reqwest::Client::new()).with(propagation).build();
+        let handler = Handler { client, next: format!("http://{next}/"), provider, between };
+        let app = Router::new().route("/test", post(call)).with_state(handler);
+        Self { address: serve(app.layer(GymTelemetryLayer::new(&telemetry))).await, received }
+    }
+
+    /// The headers of the call that this request brings about.
+    async fn forward(&self, headers: &[Header]) -> Vec<Header> {
+        let (status, _) = post_raw(self.address, "/test", headers, b"").await;
+        assert_eq!(status, 200);
+        let call = self.received.lock().unwrap().pop().expect("one call");
+        call.iter().map(|(name, value)| (name.to_string(), value.as_bytes().to_owned())).collect()
+    }
+}
+
+async fn serve(app: Router) -> SocketAddr {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move { axum::serve(listener, app).await });
+    address
+}
+
+/// A handler that copies all it got onto its call.
+async fn call(State(handler): State<Handler>, mut headers: HeaderMap) {
+    for name in ["host", "connection", "content-length"] {
+        headers.remove(name);
+    }
+    let mut cx = Context::current();
+    if matches!(handler.between, Between::Suppressed | Between::SuppressedSpan) {
+        cx = cx.with_telemetry_suppressed();
+    }
+    if matches!(handler.between, Between::Span | Between::SuppressedSpan) {
+        cx = cx.with_span(handler.provider.tracer("handler").start_with_context("handler", &cx));
+    }
+    let request = handler.client.post(&handler.next).headers(headers);
+    opentelemetry::context::FutureExt::with_context(request.send(), cx).await.unwrap();
+}
+
+fn provider() -> SdkTracerProvider {
+    SdkTracerProvider::builder().build()
+}
+
+fn value<'a>(headers: &'a [Header], name: &str) -> &'a str {
+    let (_, value) = headers.iter().find(|(sent, _)| sent == name).unwrap_or_else(|| panic!("no {name}: {headers:?}"));
+    std::str::from_utf8(value).unwrap()
+}
+
+#[tokio::test]
+async fn every_golden_case_end_to_end() {
+    for between in [Between::Nothing, Between::Span] {
+        let chain = Chain::start(provider(), "all", between).await;
+        for case in cases() {
+            case.check(&chain.forward(&case.headers).await, "03");
+        }
+    }
+}
+
+#[tokio::test]
+async fn every_golden_case_end_to_end_without_a_server_span() {
+    let chain = Chain::start(provider(), "http_client", Between::Nothing).await;
+    for case in cases() {
+        case.check(&chain.forward(&case.headers).await, "03");
+    }
+}
+
+#[tokio::test]
+async fn every_golden_case_end_to_end_without_a_client_span() {
+    let chain = Chain::start(provider(), "server", Between::Nothing).await;
+    for case in cases() {
+        case.check(&chain.forward(&case.headers).await, "03");
+    }
+}
+
+#[tokio::test]
+async fn a_sampler_that_drops_everything_loses_no_flag_but_sampled() {
+    let provider = SdkTracerProvider::builder().with_sampler(Sampler::AlwaysOff).build();
+    let chain = Chain::start(provider, "all", Between::Span).await;
+    for case in cases() {
+        let sent = chain.forward(&case.headers).await;
+        let flags = &value(&sent, "traceparent")[53..];
+        let sampled_off =
+            if case.is_new() { "02" } else { case.flags().map_or("", |flags| ["00", "00", "02", "02"][flags]) };
+        assert_eq!(flags, sampled_off, "{}", case.id);
+    }
+}
+
+#[tokio::test]
+async fn a_received_context_is_passed_on_whatever_becomes_of_the_spans() {
+    let request: [Header; 3] = [
+        ("traceparent".to_owned(), b"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-03".to_vec()),
+        ("tracestate".to_owned(), b"a=1,b@c@d=2".to_vec()),
+        ("baggage".to_owned(), b"k=v".to_vec()),
+    ];
+    for between in [Between::Nothing, Between::Span, Between::Suppressed, Between::SuppressedSpan] {
+        for down in [false, true] {
+            let provider = provider();
+            let chain = Chain::start(provider.clone(), "all", between).await;
+            if down {
+                provider.shutdown().unwrap();
+            }
+            for tracestate in [true, false] {
+                let request: Vec<_> =
+                    request.iter().filter(|(n, _)| tracestate || n != "tracestate").cloned().collect();
+                let sent = chain.forward(&request).await;
+                let what = format!("{between:?}, shut down: {down}, tracestate: {tracestate}, {sent:?}");
+                let traceparent = value(&sent, "traceparent");
+                assert!(traceparent.starts_with("00-0af7651916cd43dd8448eb211c80319c-"), "{what}");
+                assert!(traceparent.ends_with("-03"), "{what}");
+                assert_eq!(value(&sent, "baggage"), "k=v", "{what}");
+                if tracestate {
+                    assert_eq!(value(&sent, "tracestate"), "a=1,b@c@d=2", "{what}");
+                }
+            }
+        }
+    }
+}
