@@ -5,6 +5,7 @@
 //! caller's duty, who names the variable or field instead.
 
 use std::collections::HashSet;
+use std::io::Write as _;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
@@ -13,7 +14,8 @@ pub(crate) fn warn(message: &str) {
     if tracing::dispatcher::has_been_set() {
         tracing::warn!(target: "nemo_gym_telemetry", "{message}");
     } else {
-        eprintln!("nemo_gym_telemetry: WARNING: {message}");
+        // Not `eprintln!`, which panics where stderr is closed.
+        let _ = writeln!(std::io::stderr(), "nemo_gym_telemetry: WARNING: {message}");
     }
 }
 

@@ -61,7 +61,12 @@ impl Job {
         }
         let tracer = telemetry.tracer(Scope::Helpers);
         let span = tracer.span_builder("gym.job").with_kind(SpanKind::Internal).start_with_context(tracer, &current);
-        let context = current.with_span(span);
+        let is_root = !current.span().span_context().is_valid();
+        let mut context = current.with_span(span);
+        if is_root && telemetry.random_ids() {
+            let trace_id = context.span().span_context().trace_id();
+            context = crate::propagation::mark_new_root(context, trace_id);
+        }
         Self { span: Some(context.span().span_context().clone()), context, active: true }
     }
 

@@ -15,6 +15,7 @@ pub mod runtime;
 pub mod sandbox;
 pub mod span;
 pub mod span_group;
+pub mod startup;
 #[cfg(feature = "supervisor")]
 pub mod supervisor;
 pub mod telemetry;
@@ -27,4 +28,7 @@ pub use config::{
 pub use opentelemetry;
 pub use propagation::GymPropagator;
 pub use span_group::{ALL_GROUPS, CROSS_PROCESS_SPINE, SpanGroup, SpanGroups, is_span_group_enabled};
-pub use telemetry::{Telemetry, TelemetryBuilder, get_telemetry, init_telemetry};
+pub use telemetry::{
+    ShutdownGuard, ShutdownReport, Telemetry, TelemetryBuilder, get_telemetry, init_telemetry,
+    is_metrics_exporter_active, serve, shutdown_telemetry,
+};

@@ -50,6 +50,9 @@ impl GlobalConfig<'_> {
                         return found.map_err(|kind| ConfigError::new("", kind));
                     }
                 }
+                if !flow_is_shallow(text) {
+                    return Err(ConfigError::new("", ConfigErrorKind::Syntax { line: 0, column: 0 }));
+                }
                 match Entry(key).deserialize(serde_norway::Deserializer::from_str(text)) {
                     Ok(found) => found.map_err(|kind| ConfigError::new("", kind)),
                     Err(error) => {
@@ -64,6 +67,24 @@ impl GlobalConfig<'_> {
             },
         }
     }
+}
+
+/// Deepest nesting of brackets in YAML. The parser's own limit comes too late: its scanner takes time
+/// that grows with the square of the depth, minutes for a hostile megabyte.
+const MAX_FLOW_DEPTH: usize = 512;
+
+/// Whether brackets nest no deeper than [`MAX_FLOW_DEPTH`]. Those within texts count as well; no
+/// configuration has so many that are never closed.
+fn flow_is_shallow(text: &str) -> bool {
+    let mut depth = 0usize;
+    text.bytes().all(|b| {
+        match b {
+            b'{' | b'[' => depth += 1,
+            b'}' | b']' => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+        depth <= MAX_FLOW_DEPTH
+    })
 }
 
 /// A value of any format, as far as configuration looks into it.

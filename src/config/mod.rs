@@ -1,4 +1,6 @@
 //! Configuration: the `telemetry:` block, the environment, and what a supervisor hands its servers.
+//!
+#![doc = include_str!("../../docs/configuration.md")]
 
 mod block;
 mod command;
@@ -15,6 +17,9 @@ mod resolve;
 #[allow(dead_code)]
 pub(crate) mod settings;
 pub mod variables;
+
+#[cfg(test)]
+pub(crate) mod tests;
 
 pub use block::{MemoryProfilingConfig, TELEMETRY_CONFIG_KEY, TelemetryConfig};
 pub use command::{ChildCommand, strip_telemetry_env};

@@ -50,7 +50,7 @@ impl Settings {
             *ratio = r.read(&typed::OTEL_TRACES_SAMPLER_ARG).or(None, 1.0);
         }
 
-        let service_name = block.map(|b| b.service_name.clone()).filter(|name| !name.is_empty());
+        let service_name = block.map(|b| parse::strip(&b.service_name).to_owned()).filter(|name| !name.is_empty());
         let memory = super::flags::memory_profiling(r, block.map(|b| &b.memory_profiling));
         let [otlp_traces, otlp_metrics, otlp_logs] = super::otlp::resolve(r, block, &default.otlp_traces);
         let settings = Settings {

@@ -114,7 +114,7 @@ impl GymTelemetryLayerBuilder {
         self
     }
 
-    /// Records `http.server.request.body.size` and `http.server.response.body.size`. Default: off.
+    /// Records `http.server.response.body.size`. Default: off.
     pub fn with_body_sizes(mut self, record: bool) -> Self {
         self.body_sizes = record;
         self

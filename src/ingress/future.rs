@@ -16,29 +16,34 @@ use super::request::{End, RequestState};
 pin_project! {
     /// Future of [`GymTelemetryService`](super::GymTelemetryService).
     pub struct ResponseFuture<F> {
-        // Dropped before the state: what the handler holds ends before its request does.
+        // Dropped before what goes with it: what a handler holds ends before its request does.
         #[pin]
         inner: F,
-        state: Option<RequestState>,
-        report: Option<MatchedPath>,
+        with: With,
     }
 }
 
+/// What goes with a request.
+enum With {
+    Nothing,
+    Telemetry(RequestState),
+    /// A layer further out has the request; it is told the route.
+    Report(MatchedPath),
+}
+
 impl<F> ResponseFuture<F> {
-    /// Nothing to be done.
     #[inline]
     pub(super) fn off(inner: F) -> Self {
-        Self { inner, state: None, report: None }
+        Self { inner, with: With::Nothing }
     }
 
-    /// The route is reported to the layer further out, which has the request.
     pub(super) fn reporting(inner: F, route: Option<MatchedPath>) -> Self {
-        Self { inner, state: None, report: route }
+        Self { inner, with: route.map_or(With::Nothing, With::Report) }
     }
 
     #[inline]
     pub(super) fn on(inner: F, state: RequestState) -> Self {
-        Self { inner, state: Some(state), report: None }
+        Self { inner, with: With::Telemetry(state) }
     }
 }
 
@@ -52,30 +57,30 @@ where
     #[inline]
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.project();
-        let Some(state) = this.state else {
-            let mut result = ready!(this.inner.poll(cx));
-            if let (Some(route), Ok(response)) = (this.report.take(), &mut result) {
-                report::report(response, route);
+        let polled = match this.with {
+            With::Telemetry(state) => {
+                // Should the handler unwind, the state is dropped as it is now.
+                state.end = End::Panicked;
+                let _current = state.cx.clone().attach();
+                let polled = this.inner.poll(cx);
+                state.end = End::Cancelled;
+                polled
             }
-            return Poll::Ready(result.map(|response| response.map(ResponseBody::untouched)));
+            _ => this.inner.poll(cx),
         };
-        // Should the handler unwind, the state is dropped as it is now.
-        state.end = End::Panicked;
-        let result = {
-            let _current = state.cx.clone().attach();
-            this.inner.poll(cx)
-        };
-        state.end = End::Cancelled;
-        Poll::Ready(match ready!(result) {
-            Ok(mut response) => {
-                state.head(&mut response);
-                let state = this.state.take();
-                Ok(ResponseBody::wrap(response, state))
-            }
-            Err(error) => {
+        let result = ready!(polled);
+        Poll::Ready(match (std::mem::replace(this.with, With::Nothing), result) {
+            (With::Nothing, result) => result.map(|response| response.map(ResponseBody::untouched)),
+            (With::Telemetry(state), Ok(response)) => Ok(ResponseBody::wrap(response, state)),
+            (With::Telemetry(mut state), Err(error)) => {
                 state.end = End::ServiceError;
-                *this.state = None;
                 Err(error)
+            }
+            (With::Report(route), mut result) => {
+                if let Ok(response) = &mut result {
+                    report::report(response, route);
+                }
+                result.map(|response| response.map(ResponseBody::untouched))
             }
         })
     }

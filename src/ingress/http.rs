@@ -105,13 +105,34 @@ impl Scheme {
 }
 
 /// `network.protocol.version`
-pub(crate) const fn protocol_version(version: http::Version) -> &'static str {
-    match version {
-        http::Version::HTTP_09 => "0.9",
-        http::Version::HTTP_10 => "1.0",
-        http::Version::HTTP_2 => "2",
-        http::Version::HTTP_3 => "3",
-        _ => "1.1",
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Version {
+    Http09,
+    Http10,
+    Http11,
+    Http2,
+    Http3,
+}
+
+impl Version {
+    pub(crate) fn of(version: http::Version) -> Self {
+        match version {
+            http::Version::HTTP_09 => Version::Http09,
+            http::Version::HTTP_10 => Version::Http10,
+            http::Version::HTTP_2 => Version::Http2,
+            http::Version::HTTP_3 => Version::Http3,
+            _ => Version::Http11,
+        }
+    }
+
+    pub(crate) const fn as_str(self) -> &'static str {
+        match self {
+            Version::Http09 => "0.9",
+            Version::Http10 => "1.0",
+            Version::Http11 => "1.1",
+            Version::Http2 => "2",
+            Version::Http3 => "3",
+        }
     }
 }
 

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant, SystemTime};
 use opentelemetry::trace::{Status, TraceContextExt};
 use opentelemetry::{Context, KeyValue};
 
-use super::http::{Method, Scheme, status_text};
+use super::http::{Method, Scheme, Version, status_text};
 use super::layer::LayerState;
 use super::report::MatchedRoute;
 use super::route::{Route, Semantic};
@@ -59,14 +59,15 @@ pub(super) struct RequestState {
     pub(super) started_at: SystemTime,
     pub(super) method: Method,
     pub(super) scheme: Scheme,
-    pub(super) version: &'static str,
+    pub(super) version: Version,
     /// 0 until there is a response.
     pub(super) status: u16,
     pub(super) end: End,
     pub(super) first_byte: bool,
     /// Bytes of the response body that were handed on.
     pub(super) sent: u64,
-    pub(super) request_size: Option<u64>,
+    /// `http.route` is on the SERVER span.
+    pub(super) route_known: bool,
 }
 
 impl RequestState {
@@ -130,7 +131,7 @@ impl RequestState {
         }
         if let Some(server) = &self.server {
             let span = server.span();
-            if let Some(template) = &self.route.template {
+            if let Some(template) = self.route.template.as_ref().filter(|_| !self.route_known) {
                 span.set_attribute(KeyValue::new("http.route", template.value()));
             }
             if self.status != 0 {
@@ -175,9 +176,6 @@ impl RequestState {
         http_server.duration.record(seconds, &attributes);
         if self.layer.body_sizes {
             http_server.response_size.record(self.sent, &attributes);
-            if let Some(size) = self.request_size {
-                http_server.request_size.record(size, &attributes);
-            }
         }
     }
 }

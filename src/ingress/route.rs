@@ -1,13 +1,12 @@
 //! Which route a request takes: its template, its Gym meaning, and what is prepared for it.
 
-use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 
 use opentelemetry::KeyValue;
 use opentelemetry::metrics::Histogram;
 
-use super::http::Method;
+use super::http::{Method, Scheme, Version};
 use super::text::Text;
 use crate::config::ServerType;
 use crate::metrics::{LazyHistogram, ModelDialect};
@@ -59,17 +58,16 @@ impl Semantic {
     }
 }
 
-/// Routes every Gym server may have; known without a router's help.
-const GYM_ROUTES: &[&str] = &[
-    "/run",
-    "/verify",
-    "/seed_session",
-    "/aggregate_metrics",
-    "/v1/responses",
-    "/v1/chat/completions",
-    "/v1/messages",
-    "/v1/models",
-    "/global_config_dict_yaml",
+/// Routes of Gym servers, known without a router's help, and the type of server that is sure to have them. On any
+/// other the route is only assumed until the answer is there.
+const GYM_ROUTES: &[(&str, Option<ServerType>)] = &[
+    ("/run", Some(ServerType::ResponsesApiAgents)),
+    ("/verify", Some(ServerType::ResourcesServers)),
+    ("/seed_session", Some(ServerType::ResourcesServers)),
+    ("/aggregate_metrics", None),
+    ("/v1/responses", None),
+    ("/v1/chat/completions", Some(ServerType::ResponsesApiModels)),
+    ("/v1/messages", Some(ServerType::ResponsesApiModels)),
 ];
 
 /// One route, in one form of the rollout prefix or in none.
@@ -107,8 +105,8 @@ impl Route {
                 Some(template) => Text::new(&format!("{} {}", method.as_name(), template.as_str())),
                 None => Text::Interned(method.as_name()),
             };
-            let ok = ["1.1", "2"].map(|version| {
-                let mut attributes = self.duration_attributes(method, super::Scheme::Http, version);
+            let ok = [Version::Http11, Version::Http2].map(|version| {
+                let mut attributes = self.duration_attributes(method, Scheme::Http, version);
                 attributes.push(KeyValue::new("http.response.status_code", 200));
                 LazyHistogram::new(&self.duration, attributes)
             });
@@ -117,16 +115,11 @@ impl Route {
     }
 
     /// The attributes that are known when a request starts.
-    pub(crate) fn duration_attributes(
-        &self,
-        method: Method,
-        scheme: super::Scheme,
-        version: &'static str,
-    ) -> Vec<KeyValue> {
+    pub(crate) fn duration_attributes(&self, method: Method, scheme: Scheme, version: Version) -> Vec<KeyValue> {
         let mut attributes = Vec::with_capacity(6);
         attributes.push(KeyValue::new("http.request.method", method.as_attribute()));
         attributes.push(KeyValue::new("url.scheme", scheme.as_str()));
-        attributes.push(KeyValue::new("network.protocol.version", version));
+        attributes.push(KeyValue::new("network.protocol.version", version.as_str()));
         if let Some(template) = &self.template {
             attributes.push(KeyValue::new("http.route", template.value()));
         }
@@ -137,10 +130,10 @@ impl Route {
 impl MethodRoute {
     /// The bound histogram of the common case.
     #[inline]
-    pub(crate) fn ok(&self, version: &'static str) -> Option<&LazyHistogram> {
+    pub(crate) fn ok(&self, version: Version) -> Option<&LazyHistogram> {
         match version {
-            "1.1" => Some(&self.ok[0]),
-            "2" => Some(&self.ok[1]),
+            Version::Http11 => Some(&self.ok[0]),
+            Version::Http2 => Some(&self.ok[1]),
             _ => None,
         }
     }
@@ -152,6 +145,36 @@ struct Forms([Arc<Route>; 3]);
 impl Forms {
     fn get(&self, form: Option<PrefixForm>) -> &Arc<Route> {
         &self.0[form_index(form)]
+    }
+}
+
+/// Plain paths, by length: one comparison of bytes finds a path, where a hash would cost several times that.
+struct Paths<T> {
+    by_length: Vec<Vec<(Box<str>, T)>>,
+    len: usize,
+}
+
+impl<T> Paths<T> {
+    /// Adds a path unless it is there.
+    fn insert(&mut self, path: &str, value: T) {
+        if self.by_length.len() <= path.len() {
+            self.by_length.resize_with(path.len() + 1, Vec::new);
+        }
+        if self.get(path).is_none() {
+            self.by_length[path.len()].push((path.into(), value));
+            self.len += 1;
+        }
+    }
+
+    #[inline]
+    fn get(&self, path: &str) -> Option<&T> {
+        self.by_length.get(path.len())?.iter().find(|(known, _)| **known == *path).map(|(_, value)| value)
+    }
+}
+
+impl<T> Default for Paths<T> {
+    fn default() -> Self {
+        Self { by_length: Vec::new(), len: 0 }
     }
 }
 
@@ -170,13 +193,14 @@ pub(crate) struct Routes {
     server_type: Option<ServerType>,
     duration: Histogram<f64>,
     unmatched: Arc<Route>,
-    paths: HashMap<Box<str>, Forms>,
+    paths: Paths<Forms>,
     templates: matchit::Router<Forms>,
-    matched: [RwLock<HashMap<Box<str>, Arc<Route>>>; 3],
+    matched: [RwLock<Paths<Arc<Route>>>; 3],
 }
 
 /// Templates come from a router's code and are few. Should something make them up, the table stops growing.
 const MAX_MATCHED: usize = 4096;
+const MAX_TEMPLATE: usize = 4096;
 
 impl Routes {
     pub(crate) fn new(server_type: Option<&ServerType>, duration: &Histogram<f64>, templates: &[String]) -> Self {
@@ -184,21 +208,24 @@ impl Routes {
             server_type: server_type.cloned(),
             duration: duration.clone(),
             unmatched: Route::new(None, None, false, duration),
-            paths: HashMap::new(),
+            paths: Paths::default(),
             templates: matchit::Router::new(),
             matched: Default::default(),
         };
-        for path in GYM_ROUTES {
-            let forms = routes.forms(path, true);
-            routes.paths.insert((*path).into(), forms);
-        }
         for template in templates {
             let forms = routes.forms(template, false);
-            if !template.contains(['{', '}']) {
-                routes.paths.insert(template.as_str().into(), forms);
+            if !template.contains(['{', '}']) && template.len() <= MAX_TEMPLATE {
+                routes.paths.insert(template, forms);
             } else if let Err(error) = routes.templates.insert(template, forms) {
                 crate::diagnostics::warn_once(&format!("route template {template} is not used: {error}"));
             }
+        }
+        for (path, owner) in GYM_ROUTES {
+            let sure = owner.is_some() && owner.as_ref() == server_type
+                || *path == "/v1/responses"
+                    && matches!(server_type, Some(ServerType::ResponsesApiAgents | ServerType::ResponsesApiModels));
+            let forms = routes.forms(path, !sure);
+            routes.paths.insert(path, forms);
         }
         routes
     }
@@ -233,8 +260,8 @@ impl Routes {
         }
         let route = self.make(form, template, false);
         let mut table = table.write().unwrap_or_else(PoisonError::into_inner);
-        if table.len() < MAX_MATCHED {
-            table.insert(template.into(), route.clone());
+        if table.len < MAX_MATCHED && template.len() <= MAX_TEMPLATE {
+            table.insert(template, route.clone());
         }
         route
     }
@@ -247,7 +274,7 @@ impl Routes {
 
 impl fmt::Debug for Routes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Routes").field("paths", &self.paths.keys()).finish_non_exhaustive()
+        f.debug_struct("Routes").field("server_type", &self.server_type).finish_non_exhaustive()
     }
 }
 

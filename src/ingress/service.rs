@@ -2,11 +2,11 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::task::{Context as TaskContext, Poll};
 use std::time::{Instant, SystemTime};
 
 use axum::extract::MatchedPath;
-use http::header::CONTENT_LENGTH;
 use http::{Request, Response};
 use http_body::Body;
 use opentelemetry::trace::{Link, SpanContext, SpanKind, TraceContextExt, Tracer};
@@ -18,11 +18,11 @@ use super::attributes::{self, Head};
 use super::body::ResponseBody;
 use super::builder::InboundContext;
 use super::future::ResponseFuture;
-use super::http::{Method, Scheme, protocol_version};
+use super::http::{Method, Scheme, Version};
 use super::layer::LayerState;
 use super::request::{End, RequestState};
 use super::route::{Route, Semantic};
-use crate::propagation::{self, Received};
+use crate::propagation;
 use crate::rollout::{PrefixForm, ROLLOUT_ID, RolloutId, RolloutScope, StrippedPrefix, rollout_id_in, split_prefix};
 use crate::span_group::SpanGroup;
 use crate::telemetry::{Scope, Switches};
@@ -38,8 +38,13 @@ pub struct GymTelemetryService<S> {
 #[derive(Clone, Copy, Debug)]
 struct Instrumented;
 
+/// How many services were made by layers, in this process. Marking a request costs a tenth of what a request costs,
+/// and one layer around a router needs no mark.
+static SERVICES: AtomicUsize = AtomicUsize::new(0);
+
 impl<S> GymTelemetryService<S> {
     pub(super) fn new(inner: S, layer: Arc<LayerState>) -> Self {
+        SERVICES.fetch_add(1, Relaxed);
         Self { inner, layer }
     }
 
@@ -94,10 +99,12 @@ fn call_on<S, B>(
 where
     S: Service<Request<B>>,
 {
-    if request.extensions_mut().insert(Instrumented).is_some() {
+    // Where only one service of ours exists, none can be further in.
+    if SERVICES.load(Relaxed) > 1 && request.extensions_mut().insert(Instrumented).is_some() {
         let route = request.extensions().get::<MatchedPath>().cloned();
         return ResponseFuture::reporting(inner.call(request), route);
     }
+    crate::runtime::ensure_started(&layer.telemetry);
     let mut state = start(layer, switches, &request);
     state.end = End::Panicked;
     let future = {
@@ -115,17 +122,17 @@ struct Target<'a> {
     rollout: Option<&'a str>,
     /// The path as the client sent it.
     path: &'a str,
-    query: Option<&'a str>,
 }
 
 fn target<'a, B>(layer: &LayerState, request: &'a Request<B>) -> Target<'a> {
     let uri = request.uri();
+    let path = uri.path();
     let stripped = request.extensions().get::<StrippedPrefix>();
     let (rollout, form, rest) = match stripped {
-        Some(prefix) => (Some(prefix.id.as_str()), Some(prefix.form), uri.path()),
-        None => match split_prefix(uri.path()) {
+        Some(prefix) => (Some(prefix.id.as_str()), Some(prefix.form), path),
+        None => match split_prefix(path) {
             Some((id, form, rest)) => (Some(id), Some(form), rest),
-            None => (None, None, uri.path()),
+            None => (None, None, path),
         },
     };
     let route = match request.extensions().get::<MatchedPath>() {
@@ -133,8 +140,8 @@ fn target<'a, B>(layer: &LayerState, request: &'a Request<B>) -> Target<'a> {
         Some(matched) => layer.routes.by_template(form.filter(|_| stripped.is_some()), matched.as_str()),
         None => layer.routes.by_path(form, rest).clone(),
     };
-    let original = stripped.map_or(uri, |prefix| &prefix.original);
-    Target { route, form, rollout, path: original.path(), query: original.query() }
+    let path = stripped.map_or(path, |prefix| prefix.original.path());
+    Target { route, form, rollout, path }
 }
 
 fn start<B>(layer: &Arc<LayerState>, switches: Switches, request: &Request<B>) -> RequestState {
@@ -148,21 +155,18 @@ fn start<B>(layer: &Arc<LayerState>, switches: Switches, request: &Request<B>) -
     };
     let head = Head::scan(request.headers());
     let target = target(layer, request);
-    let excluded = is_excluded(layer, method, request.uri().path());
+    let excluded = is_excluded(layer, method, target.path);
     let on = |group| !excluded && switches.spans(group);
     let measured = |group| !excluded && switches.metrics_of(group);
     let semantic = target.route.semantic(method);
 
-    let choice = layer.telemetry.propagators();
-    let mut received = if layer.telemetry.parent_based() {
-        head.trace.extract(request.headers(), choice)
-    } else {
-        head.trace.extract_retaining(request.headers(), choice)
-    };
-    let link = match layer.inbound {
-        InboundContext::Always => None,
-        InboundContext::Never => std::mem::take(&mut received).span_context,
-    };
+    let telemetry = &layer.telemetry;
+    let mut received = head.trace.context(request.headers(), telemetry.propagators(), !telemetry.parent_based());
+    let mut link = None;
+    if layer.inbound == InboundContext::Never {
+        link = Some(received.span().span_context().clone()).filter(SpanContext::is_valid);
+        received = Context::new();
+    }
     let parent = with_rollout(received, &target, semantic);
 
     let mut state = RequestState {
@@ -176,17 +180,14 @@ fn start<B>(layer: &Arc<LayerState>, switches: Switches, request: &Request<B>) -
         started_at,
         method,
         scheme,
-        version: protocol_version(request.version()),
+        version: Version::of(request.version()),
         status: 0,
         end: End::Cancelled,
         first_byte: false,
         sent: 0,
-        request_size: None,
+        route_known: false,
         cx: Context::new(),
     };
-    if layer.body_sizes {
-        state.request_size = request.headers().get(CONTENT_LENGTH).and_then(|size| size.to_str().ok()?.parse().ok());
-    }
     let server = on(SpanGroup::Server);
     let semantic = semantic.filter(|semantic| on(semantic.group()));
     if (!server && semantic.is_none()) || decided_unsampled(layer, &parent) {
@@ -207,8 +208,7 @@ fn is_excluded(layer: &LayerState, method: Method, path: &str) -> bool {
 }
 
 /// The context of the caller, with a place for the request's rollout id where there is one or may come one.
-fn with_rollout(received: Received, target: &Target<'_>, semantic: Option<Semantic>) -> Context {
-    let parent = received.into_context(&Context::new());
+fn with_rollout(parent: Context, target: &Target<'_>, semantic: Option<Semantic>) -> Context {
     let id = match target.rollout {
         Some(id) => RolloutId::new(id).ok(),
         None => rollout_id_in(&parent),
@@ -236,6 +236,7 @@ fn spans<B>(
     let is_root = !parent.has_active_span();
     let mut cx = parent;
     if server {
+        state.route_known = !state.route.assumed;
         let mut attributes = server_attributes(state, head, target, request);
         attributes.extend(rollout.clone());
         let tracer = telemetry.tracer(Scope::Server);
@@ -300,7 +301,10 @@ fn server_attributes<B>(
         Some(template) if template.as_str() == target.path => KeyValue::new("url.path", template.value()),
         _ => KeyValue::new("url.path", target.path.to_owned()),
     });
-    attributes.push(KeyValue::new("network.protocol.version", state.version));
+    attributes.push(KeyValue::new("network.protocol.version", state.version.as_str()));
+    if let Some(template) = target.route.template.as_ref().filter(|_| state.route_known) {
+        attributes.push(KeyValue::new("http.route", template.value()));
+    }
     head.push(&mut attributes, request.uri(), state.scheme);
     attributes::push_client(&mut attributes, request.extensions());
     if state.method == Method::Other {

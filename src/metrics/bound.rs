@@ -1,4 +1,4 @@
-//! Instruments bound to one attribute set at their first use.
+//! A histogram bound to one attribute set at its first use.
 //!
 //! Binding looks the attributes up once instead of at every measurement. It waits for the first measurement
 //! because the SDK exports a bound series even while it is empty.
@@ -6,7 +6,7 @@
 use std::sync::OnceLock;
 
 use opentelemetry::KeyValue;
-use opentelemetry::metrics::{BoundCounter, BoundHistogram, Counter, Histogram};
+use opentelemetry::metrics::{BoundHistogram, Histogram};
 
 pub(crate) struct LazyHistogram {
     instrument: Histogram<f64>,
@@ -22,22 +22,5 @@ impl LazyHistogram {
     #[inline]
     pub(crate) fn record(&self, value: f64) {
         self.bound.get_or_init(|| self.instrument.bind(&self.attributes)).record(value);
-    }
-}
-
-pub(crate) struct LazyCounter {
-    instrument: Counter<u64>,
-    attributes: Vec<KeyValue>,
-    bound: OnceLock<BoundCounter<u64>>,
-}
-
-impl LazyCounter {
-    pub(crate) fn new(instrument: &Counter<u64>, attributes: Vec<KeyValue>) -> Self {
-        Self { instrument: instrument.clone(), attributes, bound: OnceLock::new() }
-    }
-
-    #[inline]
-    pub(crate) fn add(&self, value: u64) {
-        self.bound.get_or_init(|| self.instrument.bind(&self.attributes)).add(value);
     }
 }

@@ -3,10 +3,14 @@
 //! Sources: OpenTelemetry semantic conventions for `http.*` and `process.*` and `otel.sdk.*`; the Python original
 //! for `gym.*`.
 
+mod runtime;
+
 use opentelemetry::metrics::AsyncInstrument;
 use opentelemetry::metrics::{
     Counter, Gauge, Histogram, Meter, ObservableCounter, ObservableGauge, ObservableUpDownCounter, UpDownCounter,
 };
+
+pub use runtime::*;
 
 /// How a metric is recorded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -205,14 +209,6 @@ pub const HTTP_SERVER_ACTIVE_REQUESTS: Metric = up_down(
     &["http.request.method", "url.scheme"],
     "Number of active HTTP server requests.",
 );
-/// Opt-in: the request's `Content-Length`.
-pub const HTTP_SERVER_REQUEST_BODY_SIZE: Metric = histogram(
-    "http.server.request.body.size",
-    "By",
-    BODY_SIZE_BY,
-    SERVER_ATTRIBUTES,
-    "Size of HTTP server request bodies.",
-);
 /// Opt-in: bytes of the response body that were taken by the connection.
 pub const HTTP_SERVER_RESPONSE_BODY_SIZE: Metric = histogram(
     "http.server.response.body.size",
@@ -221,7 +217,6 @@ pub const HTTP_SERVER_RESPONSE_BODY_SIZE: Metric = histogram(
     SERVER_ATTRIBUTES,
     "Size of HTTP server response bodies.",
 );
-
 const BODY_SIZE_BY: &[f64] =
     &[0.0, 256.0, 1024.0, 4096.0, 16_384.0, 65_536.0, 262_144.0, 1_048_576.0, 4_194_304.0, 16_777_216.0, 67_108_864.0];
 
@@ -300,7 +295,6 @@ pub const GYM_SERVER_REQUESTS_IN_FLIGHT: Metric =
 const INGRESS: &[Metric] = &[
     HTTP_SERVER_REQUEST_DURATION,
     HTTP_SERVER_ACTIVE_REQUESTS,
-    HTTP_SERVER_REQUEST_BODY_SIZE,
     HTTP_SERVER_RESPONSE_BODY_SIZE,
     GYM_ROLLOUT_DURATION,
     GYM_ROLLOUT_COMPLETED,
@@ -312,5 +306,174 @@ const INGRESS: &[Metric] = &[
     GYM_SERVER_REQUESTS_IN_FLIGHT,
 ];
 
+// Start-up and memory of servers, sandboxes
+
+/// Buckets of start-ups: from 100 ms to an hour.
+pub const GYM_STARTUP_MS: &[f64] = &[
+    100.0,
+    250.0,
+    500.0,
+    1000.0,
+    2500.0,
+    5000.0,
+    10_000.0,
+    30_000.0,
+    60_000.0,
+    120_000.0,
+    300_000.0,
+    600_000.0,
+    1_800_000.0,
+    3_600_000.0,
+];
+/// Buckets of sandbox operations: from 250 ms to 30 minutes.
+pub const GYM_SANDBOX_MS: &[f64] =
+    &[250.0, 500.0, 1000.0, 2000.0, 5000.0, 10_000.0, 30_000.0, 60_000.0, 120_000.0, 300_000.0, 600_000.0, 1_800_000.0];
+
+/// From the spawn of a server to its first healthy probe; recorded by the supervisor.
+pub const GYM_SERVER_STARTUP_DURATION: Metric = histogram(
+    "gym.server.startup_duration_ms",
+    "ms",
+    GYM_STARTUP_MS,
+    IDENTITY,
+    "Time from the spawn of a server to its first healthy probe.",
+);
+/// One stage of a server's own start-up; recorded by the server.
+pub const GYM_SERVER_STARTUP_STAGE_DURATION: Metric = histogram(
+    "gym.server.startup_stage_duration_ms",
+    "ms",
+    GYM_STARTUP_MS,
+    &["nemo.gym.server.name", "nemo.gym.server.type", "nemo.gym.server.worker", "nemo.gym.startup.stage"],
+    "Duration of one stage of a server's start-up.",
+);
+/// Servers that are up; the supervisor's alone.
+pub const GYM_SERVERS_ACTIVE: Metric = gauge("gym.servers.active", "", &[], "Servers that are up.");
+const IDENTITY: &[&str] = &["nemo.gym.server.name", "nemo.gym.server.type"];
+
+/// Sum over a server's process tree.
+pub const GYM_SERVER_MEMORY_USAGE: Metric =
+    gauge("gym.server.memory.usage", "By", SERVER_MEMORY, "Memory of a server's process tree, by type (rss, pss).");
+/// Largest sum of all samples.
+pub const GYM_SERVER_MEMORY_SAMPLED_PEAK: Metric = gauge(
+    "gym.server.memory.sampled_peak",
+    "By",
+    SERVER_MEMORY,
+    "Largest sampled memory of a server's process tree, by type (rss, pss).",
+);
+/// Live processes of a server's tree.
+pub const GYM_SERVER_PROCESSES: Metric = gauge(
+    "gym.server.processes",
+    "{process}",
+    &["nemo.gym.server.name", "nemo.gym.server.type", "process.pid"],
+    "Live processes of a server's process tree.",
+);
+const SERVER_MEMORY: &[&str] = &["nemo.gym.server.name", "nemo.gym.server.type", "process.pid", "memory.type"];
+
+/// Total minus available.
+pub const GYM_HOST_MEMORY_USAGE: Metric =
+    gauge("gym.host.memory.usage", "By", &[], "Memory of the host that is not available (total - available).");
+/// `MemAvailable`
+pub const GYM_HOST_MEMORY_AVAILABLE: Metric =
+    gauge("gym.host.memory.available", "By", &[], "Memory of the host that programs may get without swapping.");
+/// `MemTotal`
+pub const GYM_HOST_MEMORY_TOTAL: Metric = gauge("gym.host.memory.total", "By", &[], "Memory of the host.");
+/// Largest usage of all samples.
+pub const GYM_HOST_MEMORY_SAMPLED_PEAK: Metric =
+    gauge("gym.host.memory.sampled_peak", "By", &[], "Largest sampled gym.host.memory.usage.");
+/// What the group that sets the tightest limit uses. Not upstream's.
+pub const GYM_CGROUP_MEMORY_USAGE: Metric = gauge(
+    "gym.cgroup.memory.usage",
+    "By",
+    &[],
+    "Memory, page cache included, used by the control group that sets the supervisor's tightest limit.",
+);
+/// The tightest control group limit; no series where nothing limits. Not upstream's.
+pub const GYM_CGROUP_MEMORY_LIMIT: Metric =
+    gauge("gym.cgroup.memory.limit", "By", &[], "Tightest control group memory limit on the supervisor.");
+
+/// Sandboxes that were started and not stopped.
+pub const GYM_SANDBOX_ACTIVE: Metric =
+    up_down("gym.sandbox.active", "{sandbox}", SANDBOX, "Sandboxes that were started and not stopped.");
+/// Duration of starts, failed and cancelled ones too.
+pub const GYM_SANDBOX_STARTUP_DURATION: Metric =
+    histogram("gym.sandbox.startup_duration_ms", "ms", GYM_SANDBOX_MS, SANDBOX, "Duration of a sandbox's start.");
+/// Duration of executions, failed and cancelled ones too.
+pub const GYM_SANDBOX_EXEC_DURATION: Metric =
+    histogram("gym.sandbox.exec_duration_ms", "ms", GYM_SANDBOX_MS, SANDBOX, "Duration of an execution in a sandbox.");
+/// Repeated attempts to create a sandbox.
+pub const GYM_SANDBOX_CREATE_RETRY: Metric =
+    counter("gym.sandbox.create_retry_total", "1", SANDBOX, "Repeated attempts to create a sandbox.");
+const SANDBOX: &[&str] = &["nemo.gym.sandbox.provider"];
+
+const SUPERVISOR: &[Metric] = &[
+    GYM_SERVER_STARTUP_DURATION,
+    GYM_SERVER_STARTUP_STAGE_DURATION,
+    GYM_SERVERS_ACTIVE,
+    GYM_SERVER_MEMORY_USAGE,
+    GYM_SERVER_MEMORY_SAMPLED_PEAK,
+    GYM_SERVER_PROCESSES,
+    GYM_HOST_MEMORY_USAGE,
+    GYM_HOST_MEMORY_AVAILABLE,
+    GYM_HOST_MEMORY_TOTAL,
+    GYM_HOST_MEMORY_SAMPLED_PEAK,
+    GYM_CGROUP_MEMORY_USAGE,
+    GYM_CGROUP_MEMORY_LIMIT,
+    GYM_SANDBOX_ACTIVE,
+    GYM_SANDBOX_STARTUP_DURATION,
+    GYM_SANDBOX_EXEC_DURATION,
+    GYM_SANDBOX_CREATE_RETRY,
+];
+
+// Delivery accounting (OpenTelemetry semantic conventions, SDK metrics).
+
+/// What a processor has handed on or lost.
+const PROCESSED: &[&str] = &["otel.component.type", "otel.component.name", "error.type"];
+/// What an exporter has delivered or lost.
+const EXPORTED: &[&str] =
+    &["otel.component.type", "otel.component.name", "server.address", "server.port", "error.type"];
+
+/// `otel.sdk.processor.span.processed`
+pub const OTEL_SDK_PROCESSOR_SPAN_PROCESSED: Metric = counter(
+    "otel.sdk.processor.span.processed",
+    "{span}",
+    PROCESSED,
+    "The number of spans for which the processing has finished, either successful or failed.",
+);
+/// `otel.sdk.processor.log.processed`
+pub const OTEL_SDK_PROCESSOR_LOG_PROCESSED: Metric = counter(
+    "otel.sdk.processor.log.processed",
+    "{log_record}",
+    PROCESSED,
+    "The number of log records for which the processing has finished, either successful or failed.",
+);
+/// `otel.sdk.exporter.span.exported`
+pub const OTEL_SDK_EXPORTER_SPAN_EXPORTED: Metric = counter(
+    "otel.sdk.exporter.span.exported",
+    "{span}",
+    EXPORTED,
+    "The number of spans for which the export has finished, either successful or failed.",
+);
+/// `otel.sdk.exporter.log.exported`
+pub const OTEL_SDK_EXPORTER_LOG_EXPORTED: Metric = counter(
+    "otel.sdk.exporter.log.exported",
+    "{log_record}",
+    EXPORTED,
+    "The number of log records for which the export has finished, either successful or failed.",
+);
+/// `otel.sdk.exporter.metric_data_point.exported`
+pub const OTEL_SDK_EXPORTER_METRIC_DATA_POINT_EXPORTED: Metric = counter(
+    "otel.sdk.exporter.metric_data_point.exported",
+    "{data_point}",
+    EXPORTED,
+    "The number of metric data points for which the export has finished, either successful or failed.",
+);
+
+const ACCOUNTING: &[Metric] = &[
+    OTEL_SDK_PROCESSOR_SPAN_PROCESSED,
+    OTEL_SDK_PROCESSOR_LOG_PROCESSED,
+    OTEL_SDK_EXPORTER_SPAN_EXPORTED,
+    OTEL_SDK_EXPORTER_LOG_EXPORTED,
+    OTEL_SDK_EXPORTER_METRIC_DATA_POINT_EXPORTED,
+];
+
 /// Every metric of the crate, by room.
-pub const ALL: &[&[Metric]] = &[INGRESS];
+pub const ALL: &[&[Metric]] = &[INGRESS, SUPERVISOR, ACCOUNTING, runtime::METRICS];

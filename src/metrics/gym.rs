@@ -7,7 +7,7 @@ use std::time::Duration;
 use opentelemetry::KeyValue;
 use opentelemetry::metrics::{Histogram, Meter};
 
-use super::bound::{LazyCounter, LazyHistogram};
+use super::bound::LazyHistogram;
 use super::catalog;
 use crate::config::ServerIdentity;
 
@@ -40,14 +40,19 @@ impl ModelDialect {
 pub(crate) struct Gym {
     rollout: Outcomes,
     verify: Outcomes,
-    verify_rate: Arc<Rate>,
     model: [Model; 3],
 }
 
 struct Outcomes {
     duration: LazyHistogram,
-    success: LazyCounter,
-    failure: LazyCounter,
+    counts: Arc<Counts>,
+}
+
+/// Read by the exporter when it collects; an instrument of the SDK would cost a request ten times as much.
+#[derive(Default)]
+struct Counts {
+    success: AtomicU64,
+    failure: AtomicU64,
 }
 
 struct Model {
@@ -55,18 +60,12 @@ struct Model {
     first_byte: LazyHistogram,
 }
 
-#[derive(Default)]
-struct Rate {
-    success: AtomicU64,
-    failure: AtomicU64,
-}
-
 impl Gym {
     pub(super) fn new(meter: &Meter, identity: &ServerIdentity) -> Self {
-        let verify_rate = Arc::new(Rate::default());
-        let observed = verify_rate.clone();
+        let verify = Outcomes::new(meter, catalog::GYM_VERIFY_DURATION, catalog::GYM_VERIFY_COMPLETED);
+        let counts = verify.counts.clone();
         catalog::GYM_VERIFY_SUCCESS_RATE.observe_f64_gauge(meter, move |observer| {
-            let (success, failure) = (observed.success.load(Relaxed), observed.failure.load(Relaxed));
+            let (success, failure) = counts.load();
             if success + failure > 0 {
                 observer.observe(success as f64 / (success + failure) as f64, &[]);
             }
@@ -75,8 +74,7 @@ impl Gym {
         let first_byte = catalog::GYM_MODEL_TIME_TO_FIRST_BYTE.f64_histogram(meter);
         Self {
             rollout: Outcomes::new(meter, catalog::GYM_ROLLOUT_DURATION, catalog::GYM_ROLLOUT_COMPLETED),
-            verify: Outcomes::new(meter, catalog::GYM_VERIFY_DURATION, catalog::GYM_VERIFY_COMPLETED),
-            verify_rate,
+            verify,
             model: ModelDialect::ALL.map(|dialect| Model::new(&call, &first_byte, dialect, identity)),
         }
     }
@@ -87,8 +85,6 @@ impl Gym {
 
     pub(crate) fn record_verify(&self, duration: Duration, success: bool) {
         self.verify.record(duration, success);
-        let count = if success { &self.verify_rate.success } else { &self.verify_rate.failure };
-        count.fetch_add(1, Relaxed);
     }
 
     pub(crate) fn record_model_call(&self, dialect: ModelDialect, duration: Duration) {
@@ -102,18 +98,30 @@ impl Gym {
 
 impl Outcomes {
     fn new(meter: &Meter, duration: catalog::Metric, completed: catalog::Metric) -> Self {
+        let counts = Arc::new(Counts::default());
+        let observed = counts.clone();
         let key = completed.attributes[0];
-        let completed = completed.u64_counter(meter);
-        Self {
-            duration: LazyHistogram::new(&duration.f64_histogram(meter), vec![]),
-            success: LazyCounter::new(&completed, vec![KeyValue::new(key, "success")]),
-            failure: LazyCounter::new(&completed, vec![KeyValue::new(key, "failure")]),
-        }
+        completed.observe_u64_counter(meter, move |observer| {
+            let (success, failure) = observed.load();
+            for (outcome, count) in [("success", success), ("failure", failure)] {
+                if count > 0 {
+                    observer.observe(count, &[KeyValue::new(key, outcome)]);
+                }
+            }
+        });
+        Self { duration: LazyHistogram::new(&duration.f64_histogram(meter), vec![]), counts }
     }
 
     fn record(&self, duration: Duration, success: bool) {
         self.duration.record(ms(duration));
-        if success { &self.success } else { &self.failure }.add(1);
+        let count = if success { &self.counts.success } else { &self.counts.failure };
+        count.fetch_add(1, Relaxed);
+    }
+}
+
+impl Counts {
+    fn load(&self) -> (u64, u64) {
+        (self.success.load(Relaxed), self.failure.load(Relaxed))
     }
 }
 

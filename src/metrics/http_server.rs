@@ -12,7 +12,6 @@ use crate::ingress::{Method, Scheme};
 /// Instruments of a server's requests.
 pub(crate) struct HttpServer {
     pub(crate) duration: Histogram<f64>,
-    pub(crate) request_size: Histogram<u64>,
     pub(crate) response_size: Histogram<u64>,
     active: Arc<ActiveRequests>,
 }
@@ -42,7 +41,6 @@ impl HttpServer {
         });
         Self {
             duration: catalog::HTTP_SERVER_REQUEST_DURATION.f64_histogram(meter),
-            request_size: catalog::HTTP_SERVER_REQUEST_BODY_SIZE.u64_histogram(meter),
             response_size: catalog::HTTP_SERVER_RESPONSE_BODY_SIZE.u64_histogram(meter),
             active,
         }

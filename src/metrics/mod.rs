@@ -6,7 +6,9 @@ pub mod catalog;
 mod gym;
 mod http_server;
 
-use opentelemetry::metrics::{Meter, MeterProvider as _};
+use std::sync::OnceLock;
+
+use opentelemetry::metrics::{Histogram, Meter, MeterProvider as _};
 use opentelemetry_sdk::metrics::SdkMeterProvider;
 
 use crate::config::ServerIdentity;
@@ -24,12 +26,53 @@ pub(crate) struct Instruments {
     pub(crate) meter: Meter,
     pub(crate) http_server: HttpServer,
     pub(crate) gym: Gym,
+    #[cfg(feature = "supervisor")]
+    startup: OnceLock<Histogram<f64>>,
+    startup_stage: OnceLock<Histogram<f64>>,
+    sandbox: OnceLock<crate::sandbox::SandboxInstruments>,
+    #[cfg(feature = "supervisor")]
+    active_servers: OnceLock<crate::supervisor::ActiveServers>,
+    #[cfg(feature = "supervisor")]
+    memory: OnceLock<crate::supervisor::memory::MemoryGauges>,
 }
 
 impl Instruments {
     pub(crate) fn new(provider: &SdkMeterProvider, identity: &ServerIdentity) -> Self {
         let meter = provider.meter(METER_SCOPE);
         let http_server = HttpServer::new(&meter);
-        Self { gym: Gym::new(&meter, identity), http_server, meter }
+        Self {
+            gym: Gym::new(&meter, identity),
+            http_server,
+            meter,
+            #[cfg(feature = "supervisor")]
+            startup: OnceLock::new(),
+            startup_stage: OnceLock::new(),
+            sandbox: OnceLock::new(),
+            #[cfg(feature = "supervisor")]
+            active_servers: OnceLock::new(),
+            #[cfg(feature = "supervisor")]
+            memory: OnceLock::new(),
+        }
+    }
+
+    // Made at their first use: most processes never need them.
+
+    #[cfg(feature = "supervisor")]
+    pub(crate) fn startup(&self) -> &Histogram<f64> {
+        self.startup.get_or_init(|| catalog::GYM_SERVER_STARTUP_DURATION.f64_histogram(&self.meter))
+    }
+    pub(crate) fn startup_stage(&self) -> &Histogram<f64> {
+        self.startup_stage.get_or_init(|| catalog::GYM_SERVER_STARTUP_STAGE_DURATION.f64_histogram(&self.meter))
+    }
+    pub(crate) fn sandbox(&self) -> &crate::sandbox::SandboxInstruments {
+        self.sandbox.get_or_init(|| crate::sandbox::SandboxInstruments::new(&self.meter))
+    }
+    #[cfg(feature = "supervisor")]
+    pub(crate) fn active_servers(&self) -> &crate::supervisor::ActiveServers {
+        self.active_servers.get_or_init(|| crate::supervisor::ActiveServers::new(&self.meter))
+    }
+    #[cfg(feature = "supervisor")]
+    pub(crate) fn memory(&self) -> &crate::supervisor::memory::MemoryGauges {
+        self.memory.get_or_init(|| crate::supervisor::memory::MemoryGauges::new(&self.meter))
     }
 }

@@ -3,7 +3,7 @@
 use http::{HeaderMap, HeaderName, HeaderValue};
 use opentelemetry::Context;
 use opentelemetry::baggage::{Baggage, BaggageExt};
-use opentelemetry::trace::SpanContext;
+use opentelemetry::trace::{SpanContext, TraceContextExt};
 
 use super::baggage;
 use super::carried::{self, Outgoing, Received, Retain};
@@ -85,6 +85,22 @@ impl<'a> TraceHeaders<'a> {
     /// for samplers that can drop what a parent sampled, and for providers that are shut down.
     pub(crate) fn extract_retaining(&self, headers: &'a HeaderMap, choice: PropagatorChoice) -> Received {
         self.extract_as(headers, choice, Retain::Always)
+    }
+
+    /// What was received, as a context of its own; what [`extract`](Self::extract) or, where `retaining`,
+    /// [`extract_retaining`](Self::extract_retaining) would make of it. Most requests bring a `traceparent` and
+    /// nothing else; for them the many parts that may be received are never made.
+    pub(crate) fn context(&self, headers: &'a HeaderMap, choice: PropagatorChoice, retaining: bool) -> Context {
+        if let (Field::Once(traceparent), Field::Absent, Field::Absent) =
+            (self.traceparent, self.tracestate, self.baggage)
+            && choice.trace_context
+            && !retaining
+            && let Some(span_context) = carried::span_context(traceparent.as_bytes())
+        {
+            return Context::new().with_remote_span_context(span_context);
+        }
+        let retain = if retaining { Retain::Always } else { Retain::Needed };
+        self.extract_as(headers, choice, retain).into_context(&Context::new())
     }
 
     fn extract_as(&self, headers: &'a HeaderMap, choice: PropagatorChoice, retain: Retain) -> Received {

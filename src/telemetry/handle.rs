@@ -3,17 +3,24 @@
 use std::fmt;
 use std::sync::Arc;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
+use std::time::Duration;
 
 use opentelemetry::InstrumentationScope;
 use opentelemetry::trace::TracerProvider as _;
+use opentelemetry_sdk::logs::SdkLoggerProvider;
 use opentelemetry_sdk::metrics::SdkMeterProvider;
 use opentelemetry_sdk::trace::{SdkTracer, SdkTracerProvider};
+use tokio::sync::oneshot;
 
+use super::providers::Providers;
+use super::shutdown::{DEFAULT_SHUTDOWN_TIMEOUT, Lifecycle, ShutdownGuard, ShutdownReport};
 use crate::config::ServerIdentity;
 use crate::config::settings::PropagatorChoice;
 use crate::metrics::Instruments;
+use crate::runtime::Monitors;
 use crate::span_group::{SpanGroup, SpanGroups};
+use crate::startup::HandleStartup;
 
 /// Telemetry is on: received context is adopted and passed on.
 const ACTIVE: u32 = 1 << 16;
@@ -81,27 +88,81 @@ struct Shared {
     tracers: [SdkTracer; 4],
     tracer_provider: SdkTracerProvider,
     meter_provider: SdkMeterProvider,
+    logger_provider: Option<SdkLoggerProvider>,
+    /// Metrics leave this process: by an exporter of ours, or a provider of somebody's.
+    exports_metrics: bool,
     instruments: Instruments,
-    identity: ServerIdentity,
+    runtime_monitors: Monitors,
+    startup: HandleStartup,
+    facts: Facts,
+    /// This is the handle of `init_telemetry`.
+    process_wide: AtomicBool,
+    lifecycle: Lifecycle,
+}
+
+/// What does not change about a handle.
+#[derive(Debug)]
+pub(super) struct Facts {
+    pub identity: ServerIdentity,
+    pub run_id: String,
+    pub propagators: PropagatorChoice,
     /// The sampler decides by the parent's sampled flag when there is a parent.
-    parent_based: bool,
+    pub parent_based: bool,
+    /// Trace ids come from the SDK's random generator: new roots may say so.
+    pub random_ids: bool,
+}
+
+impl Facts {
+    /// Of a handle that does nothing.
+    pub(super) fn off(identity: ServerIdentity, run_id: String) -> Self {
+        Self {
+            identity,
+            run_id,
+            propagators: PropagatorChoice { trace_context: true, baggage: true },
+            parent_based: false,
+            random_ids: false,
+        }
+    }
 }
 
 /// Version and schema of our scopes.
 const SCHEMA_URL: &str = "https://opentelemetry.io/schemas/1.44.0";
 
 impl Telemetry {
-    pub(crate) fn from_parts(
-        switches: Switches,
-        tracer_provider: SdkTracerProvider,
-        meter_provider: SdkMeterProvider,
-        identity: ServerIdentity,
-        parent_based: bool,
+    /// An enabled handle. A signal without a provider is off.
+    pub(super) fn from_parts(
+        groups: SpanGroups,
+        tracer_provider: Option<SdkTracerProvider>,
+        meter_provider: Option<SdkMeterProvider>,
+        logger_provider: Option<SdkLoggerProvider>,
+        facts: Facts,
+        owned: Providers,
     ) -> Self {
+        let switches = Switches::new(groups, tracer_provider.is_some(), meter_provider.is_some());
+        Self::assemble(switches, tracer_provider, meter_provider, logger_provider, facts, owned)
+    }
+
+    /// A handle that does nothing but knows who and in which run this process is.
+    pub(super) fn off(identity: ServerIdentity, run_id: String) -> Self {
+        Self::assemble(Switches::OFF, None, None, None, Facts::off(identity, run_id), Providers::default())
+    }
+
+    fn assemble(
+        switches: Switches,
+        tracer_provider: Option<SdkTracerProvider>,
+        meter_provider: Option<SdkMeterProvider>,
+        logger_provider: Option<SdkLoggerProvider>,
+        facts: Facts,
+        owned: Providers,
+    ) -> Self {
+        let exports_metrics = meter_provider.is_some();
+        let tracer_provider = tracer_provider.unwrap_or_else(|| SdkTracerProvider::builder().build());
+        let meter_provider = meter_provider.unwrap_or_else(|| SdkMeterProvider::builder().build());
         let own = || {
             let scope = InstrumentationScope::builder("nemo_gym_telemetry").with_version(env!("CARGO_PKG_VERSION"));
             tracer_provider.tracer_with_scope(scope.with_schema_url(SCHEMA_URL).build())
         };
+        let instruments = Instruments::new(&meter_provider, &facts.identity);
         Self {
             shared: Arc::new(Shared {
                 switches: AtomicU32::new(switches.0),
@@ -111,11 +172,16 @@ impl Telemetry {
                     tracer_provider.tracer("nemo.lens.helpers"),
                     tracer_provider.tracer("nemo.lens"),
                 ],
-                instruments: Instruments::new(&meter_provider, &identity),
+                runtime_monitors: Monitors::new(instruments.meter.clone(), switches.metrics()),
+                instruments,
+                startup: HandleStartup::default(),
                 tracer_provider,
                 meter_provider,
-                identity,
-                parent_based,
+                logger_provider,
+                exports_metrics,
+                facts,
+                process_wide: AtomicBool::new(false),
+                lifecycle: Lifecycle::new(owned),
             }),
         }
     }
@@ -138,15 +204,7 @@ impl Telemetry {
 
     fn disabled_ref() -> &'static Self {
         static DISABLED: OnceLock<Telemetry> = OnceLock::new();
-        DISABLED.get_or_init(|| {
-            Self::from_parts(
-                Switches::OFF,
-                SdkTracerProvider::builder().build(),
-                SdkMeterProvider::builder().build(),
-                ServerIdentity::unknown(),
-                true,
-            )
-        })
+        DISABLED.get_or_init(|| Self::off(ServerIdentity::unknown(), String::new()))
     }
 
     #[inline]
@@ -161,20 +219,26 @@ impl Telemetry {
     pub(crate) fn instruments(&self) -> &Instruments {
         &self.shared.instruments
     }
+    pub(crate) fn startup(&self) -> &HandleStartup {
+        &self.shared.startup
+    }
+    #[inline]
+    pub(crate) fn runtime_monitors(&self) -> &Monitors {
+        &self.shared.runtime_monitors
+    }
     #[inline]
     pub(crate) fn parent_based(&self) -> bool {
-        self.shared.parent_based
+        self.shared.facts.parent_based
     }
-
-    /// Which parts of a context go into and come out of headers.
-    #[inline]
-    pub(crate) fn propagators(&self) -> PropagatorChoice {
-        PropagatorChoice { trace_context: true, baggage: true }
-    }
-    /// Trace ids of new roots are random.
+    /// Trace ids of new roots are random (W3C Trace Context Level 2).
     #[inline]
     pub(crate) fn random_ids(&self) -> bool {
-        true
+        self.shared.facts.random_ids
+    }
+    /// What is read from and written to headers.
+    #[inline]
+    pub(crate) fn propagators(&self) -> PropagatorChoice {
+        self.shared.facts.propagators
     }
 
     /// Whether telemetry is on: initialised as enabled and not yet shut down.
@@ -187,7 +251,7 @@ impl Telemetry {
     }
     /// Who this server is.
     pub fn identity(&self) -> &ServerIdentity {
-        &self.shared.identity
+        &self.shared.facts.identity
     }
     /// The tracer provider; one without processors when traces are off.
     pub fn tracer_provider(&self) -> &SdkTracerProvider {
@@ -196,6 +260,88 @@ impl Telemetry {
     /// The meter provider; one without readers when metrics are off.
     pub fn meter_provider(&self) -> &SdkMeterProvider {
         &self.shared.meter_provider
+    }
+    /// The logger provider; `None` when logs are off.
+    pub fn logger_provider(&self) -> Option<&SdkLoggerProvider> {
+        self.shared.logger_provider.as_ref()
+    }
+    /// The providers that this handle made and must end.
+    pub(super) fn own_providers(&self) -> (Option<SdkTracerProvider>, Option<SdkMeterProvider>) {
+        self.shared.lifecycle.own_providers()
+    }
+    /// The id that all processes of a run share (`nemo.run.id`); empty when telemetry is off and nobody gave one.
+    pub fn run_id(&self) -> &str {
+        &self.shared.facts.run_id
+    }
+    /// Whether metrics leave this process: they are on, and an exporter or a provider handed in takes them.
+    pub fn is_metrics_exporter_active(&self) -> bool {
+        self.shared.exports_metrics && self.switches().metrics()
+    }
+
+    /// Sends everything that is pending and ends telemetry: afterwards requests are served as if it had
+    /// never been on. Takes 5 s at most; see [`Telemetry::shutdown_with_timeout`].
+    pub async fn shutdown(&self) -> ShutdownReport {
+        self.shutdown_with_timeout(DEFAULT_SHUTDOWN_TIMEOUT).await
+    }
+
+    /// [`Telemetry::shutdown`] with another bound. It holds for all signals together, on every kind of
+    /// runtime, and with a collector that does not answer. What could not be sent by then is lost: it is
+    /// counted in the report and said on stderr.
+    ///
+    /// Providers that were handed in are left alone. A second call sends nothing and returns the first
+    /// one's report. The work goes on when the future is dropped.
+    pub async fn shutdown_with_timeout(&self, timeout: Duration) -> ShutdownReport {
+        let telemetry = self.clone();
+        on_a_thread("gym-shutdown", move || telemetry.shutdown_blocking(timeout)).await
+    }
+
+    /// [`Telemetry::shutdown_with_timeout`] for code that is not async, `Drop` included. It blocks the
+    /// calling thread but never waits for a runtime's thread, so it cannot deadlock on one.
+    pub fn shutdown_blocking(&self, timeout: Duration) -> ShutdownReport {
+        self.shared.end(timeout)
+    }
+
+    /// A guard that shuts telemetry down when it is dropped. To be held by `main`: it covers early returns
+    /// and panics.
+    pub fn shutdown_guard(&self) -> ShutdownGuard {
+        ShutdownGuard::new(self.clone())
+    }
+
+    /// Sends what is pending now, within 5 s; whether all of it went out. Telemetry goes on.
+    pub async fn flush(&self) -> bool {
+        let telemetry = self.clone();
+        on_a_thread("gym-flush", move || telemetry.shared.lifecycle.flush(DEFAULT_SHUTDOWN_TIMEOUT)).await
+    }
+}
+
+impl Shared {
+    fn end(&self, timeout: Duration) -> ShutdownReport {
+        self.switches.store(Switches::OFF.0, Relaxed);
+        if self.process_wide.load(Relaxed) {
+            crate::span_group::set_process_groups(SpanGroups::NONE);
+        }
+        self.runtime_monitors.stop();
+        self.lifecycle.end(timeout)
+    }
+}
+
+impl Drop for Shared {
+    /// The last clone of an owned handle is gone. The SDK's own `Drop` would wait for each provider in turn.
+    fn drop(&mut self) {
+        if !self.lifecycle.is_over() {
+            self.end(DEFAULT_SHUTDOWN_TIMEOUT);
+        }
+    }
+}
+
+/// Runs blocking work on a new thread, or here when there is none to be had.
+async fn on_a_thread<T: Default + Send + 'static>(name: &str, work: impl Fn() -> T + Clone + Send + 'static) -> T {
+    let (sender, receiver) = oneshot::channel();
+    let on_thread = work.clone();
+    let spawned = std::thread::Builder::new().name(name.to_owned()).spawn(move || drop(sender.send(on_thread())));
+    match spawned {
+        Ok(_) => receiver.await.unwrap_or_default(),
+        Err(_) => work(),
     }
 }
 
@@ -217,10 +363,16 @@ pub fn get_telemetry() -> Telemetry {
     Telemetry::process().clone()
 }
 
+/// Whether this process's metrics leave it; see [`Telemetry::is_metrics_exporter_active`].
+pub fn is_metrics_exporter_active() -> bool {
+    get_telemetry().is_metrics_exporter_active()
+}
+
 pub(super) fn init_global(make: impl FnOnce() -> Telemetry) -> Telemetry {
     GLOBAL
         .get_or_init(|| {
             let telemetry = make();
+            telemetry.shared.process_wide.store(true, Relaxed);
             crate::span_group::set_process_groups(telemetry.span_groups());
             telemetry
         })

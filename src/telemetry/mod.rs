@@ -1,13 +1,24 @@
 //! The telemetry handle: made once per process by [`init_telemetry`], or owned, from a builder.
 
-mod builder;
 #[allow(dead_code, unused_imports)]
+pub(crate) mod accounting;
+mod builder;
 pub(crate) mod console;
 mod handle;
 #[allow(dead_code)]
+mod logs;
+#[cfg_attr(not(any(feature = "otlp-grpc", feature = "otlp-http")), path = "otlp_absent.rs")]
+mod otlp;
+mod providers;
+#[allow(dead_code)]
 pub(crate) mod resource;
+pub mod serve;
+mod shutdown;
 
+pub use accounting::{DeliveryReport, SignalDelivery};
 pub use builder::{TelemetryBuilder, init_telemetry};
+pub use serve::{DEFAULT_GRACE, Serve, serve};
+pub use shutdown::{DEFAULT_SHUTDOWN_TIMEOUT, ShutdownGuard, ShutdownReport, shutdown_telemetry};
 
 pub(crate) use handle::{Scope, Switches};
-pub use handle::{Telemetry, get_telemetry};
+pub use handle::{Telemetry, get_telemetry, is_metrics_exporter_active};

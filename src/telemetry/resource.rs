@@ -232,3 +232,6 @@ fn count_gpus(mut nvidia_smi: Command, timeout: Duration) -> Option<i64> {
         .count();
     i64::try_from(lines).ok().filter(|count| *count > 0)
 }
+
+#[cfg(test)]
+mod tests;

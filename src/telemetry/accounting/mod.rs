@@ -1,0 +1,29 @@
+//! Delivery accounting: what became of every span, log record and metric data point.
+//!
+//! The SDK drops what does not fit its queue or what a collector refuses without an exact count, and
+//! its batch processors keep neither their export timeout nor their shutdown timeout. Here the batch
+//! processors are the crate's own ([`BatchSpans`], [`BatchLogs`]), the metric exporter is wrapped
+//! ([`CountedMetricExporter`]), and all of them write into one [`LossLedger`]:
+//!
+//! ```text
+//! ended spans = refused by the queue + cut off at shutdown + handed to the exporter
+//! handed to the exporter = exported + failed (by reason)
+//! ```
+
+mod attributes;
+mod delivery;
+mod ledger;
+mod metric_exporter;
+mod processors;
+mod queue;
+mod reporter;
+mod worker;
+
+pub use delivery::{DeliveryReport, SignalDelivery};
+pub(crate) use ledger::{ExporterComponent, LossLedger, Signal};
+pub(crate) use metric_exporter::CountedMetricExporter;
+pub(crate) use processors::{BatchLogs, BatchSpans};
+pub(crate) use reporter::LossReporter;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,185 @@
+//! Delivers one encoded request: attempts, pauses, the collector's wishes, and the end of the process.
+
+use std::sync::Arc;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use opentelemetry_sdk::error::OTelSdkError;
+
+use super::Signal;
+use super::control::{ExportDeadline, remaining};
+use super::failure::{Failure, Outlook};
+use super::report::Reporter;
+use super::runtime::ExportRuntime;
+use super::transport::Transport;
+
+/// The longest pause that a collector can ask for.
+const MAX_PAUSE: Duration = Duration::from_secs(30);
+/// Attempts after the first one while shutting down.
+const CLOSING_RETRIES: u32 = 3;
+/// A failure that lasts less than this is not worth a message unless data is lost.
+const WORTH_SAYING: Duration = Duration::from_secs(1);
+
+/// A signal's way to its collector.
+#[derive(Debug)]
+pub(super) struct Client {
+    runtime: Arc<ExportRuntime>,
+    courier: Arc<Courier>,
+}
+
+/// What the export runtime works with.
+#[derive(Debug)]
+struct Courier {
+    signal: Signal,
+    authority: String,
+    transport: Transport,
+    /// For a request with all its attempts (`OTEL_EXPORTER_OTLP_TIMEOUT`).
+    timeout: Duration,
+    /// The longest pause between attempts; short against the export interval, so that data flows again
+    /// soon after the collector's return.
+    longest_backoff: Duration,
+    deadline: ExportDeadline,
+    reporter: Arc<Reporter>,
+    /// Not before this moment, the collector said.
+    paused_until: Mutex<Option<Instant>>,
+    /// The last request was lost.
+    failing: AtomicBool,
+}
+
+impl Client {
+    pub(super) fn new(
+        signal: Signal,
+        authority: String,
+        transport: Transport,
+        timeout: Duration,
+        interval: Duration,
+        shared: &super::Shared,
+    ) -> Self {
+        let courier = Courier {
+            signal,
+            authority,
+            transport,
+            timeout,
+            longest_backoff: (interval / 2).clamp(Duration::from_millis(100), Duration::from_secs(2)),
+            deadline: shared.control.deadline(),
+            reporter: Arc::clone(&shared.reporter),
+            paused_until: Mutex::new(None),
+            failing: AtomicBool::new(false),
+        };
+        Self { runtime: Arc::clone(&shared.runtime), courier: Arc::new(courier) }
+    }
+
+    /// Sends a request and returns the response's message. Waits on the calling thread without a reactor.
+    pub(super) async fn send(&self, message: Bytes) -> Result<Bytes, OTelSdkError> {
+        let courier = Arc::clone(&self.courier);
+        match self.runtime.handle().spawn(async move { courier.deliver(message).await }).await {
+            Ok(Ok(response)) => Ok(response),
+            Ok(Err(failure)) => Err(OTelSdkError::InternalFailure(failure.reason.into_owned())),
+            // The runtime was stopped under the request.
+            Err(_) => Err(OTelSdkError::AlreadyShutdown),
+        }
+    }
+
+    /// Says and counts what a collector rejected of a request that it took.
+    pub(super) fn rejected(&self, count: u64) {
+        self.courier.reporter.rejected(self.courier.signal, &self.courier.authority, count);
+    }
+}
+
+impl Courier {
+    async fn deliver(&self, message: Bytes) -> Result<Bytes, Failure> {
+        let mut deadline = self.deadline.clone();
+        let result = tokio::select! {
+            biased;
+            result = self.attempts(message) => result,
+            () = deadline.closed() => Err(Failure::permanent("the time for shutting down is over")),
+        };
+        self.failing.store(result.is_err(), Relaxed);
+        if let Err(failure) = &result {
+            self.report(failure);
+        }
+        result
+    }
+
+    async fn attempts(&self, message: Bytes) -> Result<Bytes, Failure> {
+        let started = Instant::now();
+        let mut give_up = started + self.timeout;
+        let mut backoff = Duration::from_millis(100).min(self.longest_backoff);
+        let mut closing_retries = if self.failing.load(Relaxed) { 0 } else { CLOSING_RETRIES };
+        if let Some(until) = self.paused_until() {
+            // The pause is the collector's wish and does not count against this request.
+            give_up = give_up.max(until + self.timeout);
+            self.pause(remaining(until)).await?;
+        }
+        loop {
+            let attempt = tokio::time::timeout(remaining(give_up), self.transport.send(message.clone()));
+            let failure = match attempt.await {
+                Ok(Ok(response)) => return Ok(response),
+                Ok(Err(failure)) => failure,
+                Err(_) => {
+                    self.transport.abandon_connection();
+                    return Err(Failure::permanent("no answer in time"));
+                }
+            };
+            let pause = match failure.outlook {
+                Outlook::Permanent => return Err(failure),
+                Outlook::Throttled(pause) => {
+                    let pause = pause.min(MAX_PAUSE);
+                    *self.lock_pause() = Some(Instant::now() + pause);
+                    // Long pauses may outlast the timeout, but a request is kept for one of them at most.
+                    give_up =
+                        give_up.max((started + self.timeout + MAX_PAUSE).min(Instant::now() + pause + self.timeout));
+                    pause
+                }
+                Outlook::Transient => {
+                    let pause = backoff.mul_f64(rand::random_range(0.5..1.0));
+                    backoff = (backoff * 2).min(self.longest_backoff);
+                    pause
+                }
+            };
+            if self.deadline.get().is_some() {
+                if closing_retries == 0 {
+                    return Err(failure);
+                }
+                closing_retries -= 1;
+            }
+            if pause >= remaining(give_up) {
+                return Err(failure);
+            }
+            if started.elapsed() >= WORTH_SAYING {
+                self.report(&failure);
+            }
+            self.pause(pause).await?;
+        }
+    }
+
+    /// Pauses. Shutting down does not end the collector's or the backoff's pause, but shows at once when the
+    /// pause cannot end in time.
+    async fn pause(&self, pause: Duration) -> Result<(), Failure> {
+        let until = Instant::now() + pause;
+        let mut deadline = self.deadline.clone();
+        tokio::select! {
+            () = tokio::time::sleep_until(until.into()) => return Ok(()),
+            () = deadline.closing() => {}
+        }
+        if deadline.get().is_some_and(|end| end <= until) {
+            return Err(Failure::permanent("the pause before the next attempt outlasts the shutdown"));
+        }
+        tokio::time::sleep_until(until.into()).await;
+        Ok(())
+    }
+
+    fn paused_until(&self) -> Option<Instant> {
+        self.lock_pause().filter(|until| *until > Instant::now())
+    }
+
+    fn lock_pause(&self) -> std::sync::MutexGuard<'_, Option<Instant>> {
+        self.paused_until.lock().unwrap_or_else(|e| e.into_inner())
+    }
+
+    fn report(&self, failure: &Failure) {
+        self.reporter.failed(self.signal, self.transport.protocol(), &self.authority, failure);
+    }
+}

@@ -1,0 +1,127 @@
+//! The SDK's exporter traits over one client: encode, send, read what was rejected.
+//!
+//! The messages come from `opentelemetry-proto`. `opentelemetry-otlp` is not used: it reads the process's
+//! variables again by itself, hides a partial success and the cause of a failure, and cannot be woken
+//! from its pauses when the process ends.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use opentelemetry_proto::tonic::collector::logs::v1::{ExportLogsServiceRequest, ExportLogsServiceResponse};
+use opentelemetry_proto::tonic::collector::metrics::v1::{ExportMetricsServiceRequest, ExportMetricsServiceResponse};
+use opentelemetry_proto::tonic::collector::trace::v1::{ExportTraceServiceRequest, ExportTraceServiceResponse};
+use opentelemetry_proto::transform::common::tonic::ResourceAttributesWithSchema;
+use opentelemetry_proto::transform::logs::tonic::group_logs_by_resource_and_scope;
+use opentelemetry_proto::transform::trace::tonic::group_spans_by_resource_and_scope;
+use opentelemetry_sdk::Resource;
+use opentelemetry_sdk::error::OTelSdkResult;
+use opentelemetry_sdk::logs::{LogBatch, LogExporter};
+use opentelemetry_sdk::metrics::Temporality;
+use opentelemetry_sdk::metrics::data::ResourceMetrics;
+use opentelemetry_sdk::metrics::exporter::PushMetricExporter;
+use opentelemetry_sdk::trace::{SpanData, SpanExporter};
+use prost::Message;
+
+use super::client::Client;
+
+/// Spans over OTLP.
+#[derive(Debug)]
+pub(crate) struct OtlpSpanExporter {
+    client: Client,
+    resource: ResourceAttributesWithSchema,
+}
+
+/// Metrics over OTLP.
+#[derive(Debug)]
+pub(crate) struct OtlpMetricExporter {
+    client: Client,
+    temporality: Temporality,
+}
+
+/// Log records over OTLP.
+#[derive(Debug)]
+pub(crate) struct OtlpLogExporter {
+    client: Client,
+    resource: ResourceAttributesWithSchema,
+}
+
+impl OtlpSpanExporter {
+    pub(super) fn new(client: Client) -> Self {
+        Self { client, resource: ResourceAttributesWithSchema::default() }
+    }
+}
+
+impl OtlpMetricExporter {
+    pub(super) fn new(client: Client, temporality: Temporality) -> Self {
+        Self { client, temporality }
+    }
+}
+
+impl OtlpLogExporter {
+    pub(super) fn new(client: Client) -> Self {
+        Self { client, resource: ResourceAttributesWithSchema::default() }
+    }
+}
+
+impl SpanExporter for OtlpSpanExporter {
+    async fn export(&self, batch: Vec<SpanData>) -> OTelSdkResult {
+        let resource_spans = group_spans_by_resource_and_scope(batch, &self.resource);
+        let request = ExportTraceServiceRequest { resource_spans };
+        let response = self.client.send(request.encode_to_vec().into()).await?;
+        let response: Option<ExportTraceServiceResponse> = decode(response);
+        note_rejected(&self.client, response.and_then(|r| r.partial_success).map(|p| p.rejected_spans));
+        Ok(())
+    }
+
+    fn set_resource(&mut self, resource: &Resource) {
+        self.resource = resource.into();
+    }
+}
+
+impl PushMetricExporter for OtlpMetricExporter {
+    async fn export(&self, metrics: &ResourceMetrics) -> OTelSdkResult {
+        let request = ExportMetricsServiceRequest::from(metrics);
+        let response = self.client.send(request.encode_to_vec().into()).await?;
+        let response: Option<ExportMetricsServiceResponse> = decode(response);
+        note_rejected(&self.client, response.and_then(|r| r.partial_success).map(|p| p.rejected_data_points));
+        Ok(())
+    }
+
+    fn force_flush(&self) -> OTelSdkResult {
+        Ok(())
+    }
+
+    fn shutdown_with_timeout(&self, _: Duration) -> OTelSdkResult {
+        Ok(())
+    }
+
+    fn temporality(&self) -> Temporality {
+        self.temporality
+    }
+}
+
+impl LogExporter for OtlpLogExporter {
+    async fn export(&self, batch: LogBatch<'_>) -> OTelSdkResult {
+        let resource_logs = group_logs_by_resource_and_scope(&batch, &self.resource);
+        let request = ExportLogsServiceRequest { resource_logs };
+        let response = self.client.send(request.encode_to_vec().into()).await?;
+        let response: Option<ExportLogsServiceResponse> = decode(response);
+        note_rejected(&self.client, response.and_then(|r| r.partial_success).map(|p| p.rejected_log_records));
+        Ok(())
+    }
+
+    fn set_resource(&mut self, resource: &Resource) {
+        self.resource = resource.into();
+    }
+}
+
+/// The response's message. Not every collector sends one, and none makes a success a failure.
+fn decode<T: Message + Default>(response: Bytes) -> Option<T> {
+    T::decode(response).ok()
+}
+
+fn note_rejected(client: &Client, rejected: Option<i64>) {
+    if let Some(count @ 1..) = rejected.and_then(|count| u64::try_from(count).ok()) {
+        client.rejected(count);
+    }
+}

@@ -1,0 +1,119 @@
+//! Why one attempt to export failed, in words that hold no secret.
+
+use std::borrow::Cow;
+use std::error::Error;
+use std::io;
+use std::time::Duration;
+
+/// One failed attempt.
+#[derive(Debug)]
+pub(super) struct Failure {
+    /// What happened. Never a server's own words, a URL or a header: all may hold secrets.
+    pub reason: Cow<'static, str>,
+    pub outlook: Outlook,
+    /// What to change, where the failure looks like the wrong protocol on the wrong port.
+    pub mix_up: Option<MixUp>,
+}
+
+/// What the failure means for the data.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Outlook {
+    /// The same request may succeed later.
+    Transient,
+    /// The collector asks for a pause.
+    Throttled(Duration),
+    /// The same request will never succeed.
+    Permanent,
+}
+
+/// A client and a server that speak different protocols.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum MixUp {
+    /// gRPC was asked, the peer speaks HTTP/1.
+    GrpcToHttp1,
+    /// HTTP/1 was asked, the peer speaks HTTP/2 only, as gRPC servers do.
+    HttpToGrpc,
+    /// A connection in clear, the peer expects TLS.
+    ClearToTls,
+    /// TLS was asked, the peer speaks in clear.
+    TlsToClear,
+}
+
+impl MixUp {
+    pub(super) fn hint(self) -> &'static str {
+        match self {
+            MixUp::GrpcToHttp1 => {
+                "it does not speak gRPC but HTTP/1; set OTEL_EXPORTER_OTLP_PROTOCOL=http/protobuf, or name the \
+                 collector's gRPC port (usually 4317)"
+            }
+            MixUp::HttpToGrpc => {
+                "it does not speak HTTP/1 but, it seems, gRPC; set OTEL_EXPORTER_OTLP_PROTOCOL=grpc, or name the \
+                 collector's HTTP port (usually 4318)"
+            }
+            MixUp::ClearToTls => "it expects TLS; write https:// in the endpoint",
+            MixUp::TlsToClear => {
+                "it does not speak TLS; write http:// in the endpoint if a connection in clear is meant"
+            }
+        }
+    }
+}
+
+impl Failure {
+    pub(super) fn transient(reason: impl Into<Cow<'static, str>>) -> Self {
+        Self { reason: reason.into(), outlook: Outlook::Transient, mix_up: None }
+    }
+
+    pub(super) fn permanent(reason: impl Into<Cow<'static, str>>) -> Self {
+        Self { reason: reason.into(), outlook: Outlook::Permanent, mix_up: None }
+    }
+
+    pub(super) fn throttled(reason: impl Into<Cow<'static, str>>, pause: Duration) -> Self {
+        Self { reason: reason.into(), outlook: Outlook::Throttled(pause), mix_up: None }
+    }
+
+    pub(super) fn mixed_up(mix_up: MixUp, outlook: Outlook) -> Self {
+        Self { reason: Cow::Borrowed(mix_up.hint()), outlook, mix_up: Some(mix_up) }
+    }
+
+    /// A failure of the connection. Only the innermost cause is named: outer errors may hold the URL.
+    pub(super) fn of_connection(error: &(dyn Error + 'static)) -> Self {
+        if chain(error).any(|cause| cause.to_string().contains("InvalidContentType")) {
+            return Self::mixed_up(MixUp::TlsToClear, Outlook::Permanent);
+        }
+        Self::transient(innermost(error))
+    }
+}
+
+/// The error and its sources, outermost first. Bounded, as nothing forbids a chain without end.
+pub(super) fn chain<'a>(error: &'a (dyn Error + 'static)) -> impl Iterator<Item = &'a (dyn Error + 'static)> {
+    // An `io::Error` hides the error that it wraps from `source()`.
+    std::iter::successors(Some(error), |&error| match error.downcast_ref::<io::Error>().and_then(io::Error::get_ref) {
+        Some(inner) => Some(inner as &(dyn Error + 'static)),
+        None => error.source(),
+    })
+    .take(16)
+}
+
+/// What the innermost cause says: an operating system's error, a certificate's fault, a protocol error.
+fn innermost(error: &(dyn Error + 'static)) -> String {
+    let causes: Vec<_> = chain(error).collect();
+    let known = causes.iter().rev().find_map(|cause| Some(kind_text(cause.downcast_ref::<io::Error>()?.kind())?));
+    match (known, causes.last()) {
+        (Some(text), _) => text.to_owned(),
+        (None, Some(cause)) => cause.to_string(),
+        (None, None) => "connection failed".to_owned(),
+    }
+}
+
+fn kind_text(kind: io::ErrorKind) -> Option<&'static str> {
+    Some(match kind {
+        io::ErrorKind::ConnectionRefused => "connection refused",
+        io::ErrorKind::ConnectionReset => "connection reset",
+        io::ErrorKind::ConnectionAborted => "connection aborted",
+        io::ErrorKind::BrokenPipe => "connection closed by the collector",
+        io::ErrorKind::TimedOut => "timed out",
+        io::ErrorKind::HostUnreachable => "host unreachable",
+        io::ErrorKind::NetworkUnreachable => "network unreachable",
+        _ => return None,
+    })
+}

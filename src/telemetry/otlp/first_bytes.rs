@@ -1,0 +1,106 @@
+//! What a server says first on a connection: enough to tell which protocol it speaks.
+//!
+//! An HTTP/2 client that meets HTTP/1 or TLS sees only a frame error.
+
+use std::io;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll, ready};
+
+use hyper::rt::{Read, ReadBufCursor, Write};
+use hyper_util::client::legacy::connect::{Connected, Connection};
+
+/// The first bytes of the newest connection.
+#[derive(Debug, Default)]
+pub(super) struct FirstBytes(Mutex<State>);
+
+#[derive(Debug, Default)]
+struct State {
+    bytes: Vec<u8>,
+    /// The server closed the connection before it said anything.
+    hung_up: bool,
+}
+
+const ENOUGH: usize = 5;
+
+impl FirstBytes {
+    pub(super) fn get(&self) -> Vec<u8> {
+        self.lock().bytes.clone()
+    }
+
+    pub(super) fn hung_up(&self) -> bool {
+        self.lock().hung_up
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(|e| e.into_inner())
+    }
+}
+
+/// A connection whose first bytes are noted.
+#[derive(Debug)]
+pub(super) struct Watched<T> {
+    stream: T,
+    noted: usize,
+    first_bytes: Arc<FirstBytes>,
+}
+
+impl<T> Watched<T> {
+    pub(super) fn new(stream: T, first_bytes: &Arc<FirstBytes>) -> Self {
+        *first_bytes.lock() = State::default();
+        Self { stream, noted: 0, first_bytes: Arc::clone(first_bytes) }
+    }
+}
+
+impl<T: Read + Unpin> Read for Watched<T> {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, mut buf: ReadBufCursor<'_>) -> Poll<io::Result<()>> {
+        if self.noted >= ENOUGH {
+            return Pin::new(&mut self.stream).poll_read(cx, buf);
+        }
+        // A small buffer of our own: the caller's cannot be looked at once it is filled.
+        let mut bytes = [0; ENOUGH];
+        let wanted = (ENOUGH - self.noted).min(buf.remaining());
+        let mut own = hyper::rt::ReadBuf::new(&mut bytes[..wanted]);
+        ready!(Pin::new(&mut self.stream).poll_read(cx, own.unfilled()))?;
+        let filled = own.filled();
+        let mut state = self.first_bytes.lock();
+        state.bytes.extend_from_slice(filled);
+        state.hung_up = state.bytes.is_empty();
+        drop(state);
+        buf.put_slice(filled);
+        self.noted += filled.len();
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl<T: Write + Unpin> Write for Watched<T> {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write(cx, buf)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write_vectored(cx, bufs)
+    }
+}
+
+impl<T: Connection> Connection for Watched<T> {
+    fn connected(&self) -> Connected {
+        self.stream.connected()
+    }
+}

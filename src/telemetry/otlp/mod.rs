@@ -1,0 +1,121 @@
+//! OTLP exporters over gRPC and http/protobuf.
+//!
+//! ```text
+//! SDK's batch thread ──> exporters ──> client ───────────────> transport ──> grpc | http
+//!                        encode        attempts, pauses, end   one attempt
+//! ```
+//! Everything right of the client runs on a private runtime.
+
+mod client;
+mod control;
+mod endpoint;
+mod exporters;
+mod failure;
+#[cfg(feature = "otlp-grpc")]
+mod first_bytes;
+#[cfg(feature = "otlp-grpc")]
+mod grpc;
+mod headers;
+#[cfg(feature = "otlp-http")]
+mod http;
+mod report;
+mod runtime;
+mod signal;
+#[cfg(feature = "tls")]
+mod tls;
+mod transport;
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use opentelemetry_sdk::metrics::Temporality;
+
+use client::Client;
+pub(crate) use control::ExportControl;
+use endpoint::Target;
+pub(crate) use exporters::{OtlpLogExporter, OtlpMetricExporter, OtlpSpanExporter};
+use report::Reporter;
+use runtime::ExportRuntime;
+pub(crate) use signal::Signal;
+use transport::Transport;
+
+use crate::config::settings::{OtlpProtocol, OtlpSettings};
+use crate::diagnostics;
+
+/// The longest wait for a connection within a request's timeout. A lost SYN is sent again after 1 s and
+/// after 3 s; after that a new attempt is as good.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// What the OTLP exporters of one telemetry handle share.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    runtime: Arc<ExportRuntime>,
+    control: ExportControl,
+    reporter: Arc<Reporter>,
+}
+
+impl Shared {
+    /// Starts the export thread. An error is one line to say.
+    pub(crate) fn start() -> Result<Self, String> {
+        let runtime = ExportRuntime::start()
+            .map_err(|error| format!("the OTLP export thread does not start ({error}); nothing is exported"))?;
+        Ok(Self { runtime: Arc::new(runtime), control: ExportControl::new(), reporter: Arc::new(Reporter::new()) })
+    }
+
+    /// The exporter of spans, or one line that says why there is none. `interval` is the time between exports.
+    pub(crate) fn spans(&self, settings: &OtlpSettings, interval: Duration) -> Result<OtlpSpanExporter, String> {
+        Ok(OtlpSpanExporter::new(self.client(Signal::Traces, settings, interval)?))
+    }
+
+    /// The exporter of metrics.
+    pub(crate) fn metrics(
+        &self,
+        settings: &OtlpSettings,
+        interval: Duration,
+        temporality: Temporality,
+    ) -> Result<OtlpMetricExporter, String> {
+        Ok(OtlpMetricExporter::new(self.client(Signal::Metrics, settings, interval)?, temporality))
+    }
+
+    /// The exporter of log records.
+    pub(crate) fn logs(&self, settings: &OtlpSettings, interval: Duration) -> Result<OtlpLogExporter, String> {
+        Ok(OtlpLogExporter::new(self.client(Signal::Logs, settings, interval)?))
+    }
+
+    /// Nothing is sent after `deadline`.
+    pub(crate) fn close_at(&self, deadline: Instant) {
+        self.control.close_at(deadline);
+    }
+
+    /// Ends the export thread; whether it ended in time.
+    pub(crate) fn stop(&self, deadline: Instant) -> bool {
+        self.runtime.stop(deadline)
+    }
+
+    fn client(&self, signal: Signal, settings: &OtlpSettings, interval: Duration) -> Result<Client, String> {
+        let (target, notes) = Target::resolve(signal, settings)?;
+        let (headers, more_notes) = headers::usable(signal, &settings.headers);
+        for note in notes.iter().chain(&more_notes) {
+            diagnostics::warn_once(note);
+        }
+        let refuse = |why: String| format!("{}: {why}; {} are not exported", target.source, signal.as_str());
+        let authority = target.authority.clone();
+        let _inside = self.runtime.handle().enter();
+        let transport = match settings.protocol {
+            #[cfg(feature = "otlp-grpc")]
+            OtlpProtocol::Grpc => {
+                Transport::Grpc(Box::new(grpc::Grpc::new(signal, &target, headers, settings).map_err(refuse)?))
+            }
+            #[cfg(feature = "otlp-http")]
+            OtlpProtocol::HttpProtobuf => {
+                Transport::Http(Box::new(http::Http::new(target.clone(), headers, settings).map_err(refuse)?))
+            }
+            #[allow(unreachable_patterns)]
+            protocol => {
+                let feature = if protocol == OtlpProtocol::Grpc { "otlp-grpc" } else { "otlp-http" };
+                return Err(refuse(format!("the protocol needs the cargo feature `{feature}` of nemo-gym-telemetry")));
+            }
+        };
+        Ok(Client::new(signal, authority, transport, settings.timeout, interval, self))
+    }
+}
