@@ -127,20 +127,19 @@ impl<'a> TraceHeaders<'a> {
 /// on from `cx`; with nothing received either, `headers` stay as they are. A `baggage` header stays
 /// where the context has no baggage.
 pub(crate) fn inject(span_context: &SpanContext, cx: &Context, headers: &mut HeaderMap, choice: PropagatorChoice) {
+    write(carried::outgoing(span_context, cx), cx, headers, choice);
+}
+
+pub(super) fn write(outgoing: Option<Outgoing>, cx: &Context, headers: &mut HeaderMap, choice: PropagatorChoice) {
     if choice.trace_context
-        && let Some(outgoing) = carried::outgoing(span_context, cx)
+        && let Some(outgoing) = outgoing
+        && let Ok(traceparent) = HeaderValue::from_bytes(&outgoing.traceparent.format())
     {
-        write(outgoing, headers);
+        set(headers, TRACEPARENT, Some(traceparent));
+        set(headers, TRACESTATE, outgoing.tracestate);
     }
     if choice.baggage && !cx.baggage().is_empty() {
         inject_baggage(cx.baggage(), headers);
-    }
-}
-
-pub(super) fn write(outgoing: Outgoing, headers: &mut HeaderMap) {
-    if let Ok(traceparent) = HeaderValue::from_bytes(&outgoing.traceparent.format()) {
-        set(headers, TRACEPARENT, Some(traceparent));
-        set(headers, TRACESTATE, outgoing.tracestate);
     }
 }
 

@@ -96,25 +96,22 @@ impl GymPropagator {
     /// message, in place of whatever trace headers are there. They stay as they are where there is no
     /// trace to pass on; a `baggage` header stays where the context has no baggage.
     pub fn inject_headers(&self, cx: &Context, headers: &mut HeaderMap) {
-        if let Some(outgoing) = self.outgoing(cx) {
-            headers::write(outgoing, headers);
-        }
-        if self.choice.baggage && !cx.baggage().is_empty() {
-            headers::inject_baggage(cx.baggage(), headers);
-        }
+        headers::write(outgoing(cx), cx, headers, self.choice);
     }
+}
 
-    fn outgoing(&self, cx: &Context) -> Option<Outgoing> {
-        let span = cx.span();
-        self.choice.trace_context.then(|| carried::outgoing(span.span_context(), cx))?.map(Outgoing::with_own_parent_id)
-    }
+/// A propagator's message: see "Parent ids" at [`GymPropagator`].
+fn outgoing(cx: &Context) -> Option<Outgoing> {
+    carried::outgoing(cx.span().span_context(), cx).map(Outgoing::with_own_parent_id)
 }
 
 static FIELDS: LazyLock<[String; 3]> = LazyLock::new(|| [TRACEPARENT, TRACESTATE, BAGGAGE].map(str::to_owned));
 
 impl TextMapPropagator for GymPropagator {
     fn inject_context(&self, cx: &Context, injector: &mut dyn Injector) {
-        if let Some(outgoing) = self.outgoing(cx) {
+        if self.choice.trace_context
+            && let Some(outgoing) = outgoing(cx)
+        {
             injector.set(TRACEPARENT, outgoing.traceparent.to_string());
             set(injector, TRACESTATE, outgoing.tracestate);
         }

@@ -1,8 +1,9 @@
 //! The golden tables, through the paths that the two middlewares take.
 
 use http::{HeaderMap, HeaderName, HeaderValue};
-use opentelemetry::Context;
+use opentelemetry::baggage::BaggageExt;
 use opentelemetry::trace::{SpanContext, TraceContextExt, Tracer, TracerProvider};
+use opentelemetry::{Context, KeyValue};
 use opentelemetry_sdk::trace::{Sampler, SdkTracer, SdkTracerProvider};
 use serde_json::Value;
 
@@ -155,4 +156,43 @@ fn fresh_ids_are_valid_and_differ() {
     let ids: std::collections::HashSet<_> = (0..1000).map(|_| fresh_span_id()).collect();
     assert_eq!(ids.len(), 1000);
     assert!(!ids.contains(&SpanContext::NONE.span_id()));
+}
+
+#[test]
+fn a_root_is_marked_only_where_there_is_one() {
+    let provider = SdkTracerProvider::builder().build();
+    let tracer = provider.tracer("test");
+    provider.shutdown().unwrap();
+    let cx = Context::new().with_span(tracer.start("root"));
+    let trace_id = cx.span().span_context().trace_id();
+    let mut headers = HeaderMap::new();
+    inject(&SpanContext::NONE, &mark_new_root(cx, trace_id), &mut headers, BOTH);
+    assert!(headers.is_empty(), "{headers:?}");
+}
+
+#[test]
+fn a_trace_of_ours_goes_on_when_its_provider_is_shut_down_meanwhile() {
+    let provider = SdkTracerProvider::builder().build();
+    let tracer = provider.tracer("test");
+    let cx = Context::new().with_span(tracer.start("root"));
+    let root = cx.span().span_context().clone();
+    let cx = mark_new_root(cx, root.trace_id());
+    provider.shutdown().unwrap();
+    let cx = cx.with_span(tracer.start_with_context("inner", &cx));
+    let mut headers = HeaderMap::new();
+    inject(cx.span().span_context(), &cx, &mut headers, BOTH);
+    assert_eq!(headers["traceparent"], format!("00-{}-{}-03", root.trace_id(), root.span_id()));
+}
+
+#[test]
+fn a_calls_baggage_is_the_contexts() {
+    let mut headers = HeaderMap::new();
+    headers.insert("baggage", HeaderValue::from_static("by-hand=1"));
+    inject(&SpanContext::NONE, &Context::new(), &mut headers, BOTH);
+    assert_eq!(headers["baggage"], "by-hand=1");
+    let cx = Context::new().with_baggage([KeyValue::new("k", "v")]);
+    inject(&SpanContext::NONE, &cx, &mut headers, BOTH);
+    assert_eq!(headers["baggage"], "k=v");
+    inject_baggage(Context::new().baggage(), &mut headers);
+    assert!(headers.is_empty());
 }
