@@ -57,3 +57,22 @@ impl RateLimit {
         }
     }
 }
+
+/// Keeps several voices from saying more than one thing in a while between them.
+#[derive(Debug, Default)]
+pub(crate) struct Pace {
+    quiet_until: Mutex<Option<Instant>>,
+}
+
+impl Pace {
+    /// Whether something may be said now; if so, nothing more for as long as `quiet`.
+    pub(crate) fn may_speak(&self, quiet: Duration) -> bool {
+        let now = Instant::now();
+        let mut until = self.quiet_until.lock().unwrap_or_else(|e| e.into_inner());
+        if until.is_some_and(|until| now < until) {
+            return false;
+        }
+        *until = now.checked_add(quiet);
+        true
+    }
+}

@@ -13,6 +13,7 @@ use opentelemetry_sdk::metrics::SdkMeterProvider;
 use opentelemetry_sdk::trace::{SdkTracer, SdkTracerProvider};
 use tokio::sync::oneshot;
 
+use super::accounting::{DeliveryReport, LossLedger};
 use super::providers::Providers;
 use super::shutdown::{DEFAULT_SHUTDOWN_TIMEOUT, Lifecycle, ShutdownGuard, ShutdownReport};
 use crate::config::ServerIdentity;
@@ -48,6 +49,11 @@ impl Switches {
     #[inline]
     pub(crate) fn spans(self, group: SpanGroup) -> bool {
         self.0 & (group.bit() | TRACES) == group.bit() | TRACES
+    }
+    /// Whether spans are made at all.
+    #[inline]
+    pub(crate) fn traces(self) -> bool {
+        self.0 & TRACES != 0
     }
     /// Whether the group's metrics are recorded.
     #[inline]
@@ -97,6 +103,7 @@ struct Shared {
     facts: Facts,
     /// This is the handle of `init_telemetry`.
     process_wide: AtomicBool,
+    ledger: LossLedger,
     lifecycle: Lifecycle,
 }
 
@@ -163,6 +170,9 @@ impl Telemetry {
             tracer_provider.tracer_with_scope(scope.with_schema_url(SCHEMA_URL).build())
         };
         let instruments = Instruments::new(&meter_provider, &facts.identity);
+        if exports_metrics {
+            owned.ledger.observe(&instruments.meter);
+        }
         Self {
             shared: Arc::new(Shared {
                 switches: AtomicU32::new(switches.0),
@@ -181,6 +191,7 @@ impl Telemetry {
                 exports_metrics,
                 facts,
                 process_wide: AtomicBool::new(false),
+                ledger: owned.ledger.clone(),
                 lifecycle: Lifecycle::new(owned),
             }),
         }
@@ -276,6 +287,11 @@ impl Telemetry {
     /// Whether metrics leave this process: they are on, and an exporter or a provider handed in takes them.
     pub fn is_metrics_exporter_active(&self) -> bool {
         self.shared.exports_metrics && self.switches().metrics()
+    }
+
+    /// What became of all that this handle's own exporters were given so far.
+    pub fn delivery(&self) -> DeliveryReport {
+        self.shared.ledger.snapshot()
     }
 
     /// Sends everything that is pending and ends telemetry: afterwards requests are served as if it had

@@ -1,6 +1,5 @@
 //! The telemetry handle: made once per process by [`init_telemetry`], or owned, from a builder.
 
-#[allow(dead_code, unused_imports)]
 pub(crate) mod accounting;
 mod builder;
 pub(crate) mod console;

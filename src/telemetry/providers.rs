@@ -1,27 +1,28 @@
 //! Makes the SDK's providers from resolved settings.
 
+use std::sync::Arc;
+
 use opentelemetry_sdk::Resource;
-use opentelemetry_sdk::logs::{
-    BatchConfigBuilder as LogBatchConfig, BatchLogProcessor, LogExporter, SdkLoggerProvider,
-};
+use opentelemetry_sdk::logs::{LogExporter, SdkLoggerProvider};
 use opentelemetry_sdk::metrics::exporter::PushMetricExporter;
 use opentelemetry_sdk::metrics::{PeriodicReader, SdkMeterProvider};
-use opentelemetry_sdk::trace::{
-    BatchConfigBuilder as SpanBatchConfig, BatchSpanProcessor, Sampler, SdkTracerProvider, SpanExporter,
-};
+use opentelemetry_sdk::trace::{Sampler, SdkTracerProvider, SpanExporter};
 
+use super::accounting::{BatchLogs, BatchSpans, CountedMetricExporter, ExporterComponent, LossLedger, LossReporter};
 use super::console::{ConsoleLogExporter, ConsoleMetricExporter, ConsoleSpanExporter, LineWriter};
 use super::otlp;
 use crate::config::settings::{ExporterChoice, RootSampler, SamplerChoice, Settings};
-use crate::diagnostics;
+use crate::diagnostics::{self, Pace};
 
-/// The providers that we made, and what their exporters share.
+/// The providers that we made, and what belongs to them.
 #[derive(Debug, Default)]
 pub(super) struct Providers {
     pub tracer: Option<SdkTracerProvider>,
     pub meter: Option<SdkMeterProvider>,
     pub logger: Option<SdkLoggerProvider>,
     pub otlp: Option<otlp::Shared>,
+    pub ledger: LossLedger,
+    pub reporter: Option<LossReporter>,
 }
 
 /// Which signals somebody else provides for.
@@ -47,38 +48,51 @@ impl Providers {
         let metrics = unless(handed_in.meter, settings.metrics);
         let logs = unless(handed_in.logger, settings.logs);
 
-        let otlp =
-            if [traces, metrics, logs].contains(&ExporterChoice::Otlp) { said(otlp::Shared::start()) } else { None };
+        let ledger = LossLedger::new();
+        let pace = Arc::new(Pace::default());
+        let wants_otlp = [traces, metrics, logs].contains(&ExporterChoice::Otlp);
+        let otlp = if wants_otlp { said(otlp::Shared::start(&pace, &ledger)) } else { None };
+        let make = Maker { settings, resource, ledger: &ledger };
         let stdout = LineWriter::stdout();
         let tracer = match traces {
             ExporterChoice::Off => None,
-            ExporterChoice::Console => Some(tracer(ConsoleSpanExporter::new(stdout.clone()), settings, resource)),
-            ExporterChoice::Otlp => otlp
-                .as_ref()
-                .and_then(|otlp| said(otlp.spans(&settings.otlp_traces, settings.span_batch.scheduled_delay)))
-                .map(|exporter| tracer(exporter, settings, resource)),
-        };
-        let meter = match metrics {
-            ExporterChoice::Off => None,
             ExporterChoice::Console => {
-                Some(meter(ConsoleMetricExporter::new(stdout.clone(), settings.temporality), settings, resource))
+                Some(make.tracer(ConsoleSpanExporter::new(stdout.clone()), console("console_span_exporter")))
             }
             ExporterChoice::Otlp => otlp
                 .as_ref()
+                .and_then(|otlp| said(otlp.spans(&settings.otlp_traces, settings.span_batch.scheduled_delay)))
+                .map(|(exporter, component)| make.tracer(exporter, component)),
+        };
+        let meter = match metrics {
+            ExporterChoice::Off => None,
+            ExporterChoice::Console => Some(make.meter(
+                ConsoleMetricExporter::new(stdout.clone(), settings.temporality),
+                console("console_metric_exporter"),
+            )),
+            ExporterChoice::Otlp => otlp
+                .as_ref()
                 .and_then(|otlp| {
-                    said(otlp.metrics(&settings.otlp_metrics, settings.metric_interval, settings.temporality))
+                    // The SDK's reader knows no timeout of its own.
+                    let mut otlp_settings = settings.otlp_metrics.clone();
+                    otlp_settings.timeout = otlp_settings.timeout.min(settings.metric_timeout);
+                    said(otlp.metrics(&otlp_settings, settings.metric_interval, settings.temporality))
                 })
-                .map(|exporter| meter(exporter, settings, resource)),
+                .map(|(exporter, component)| make.meter(exporter, component)),
         };
         let logger = match logs {
             ExporterChoice::Off => None,
-            ExporterChoice::Console => Some(logger(ConsoleLogExporter::new(stdout), settings, resource)),
+            ExporterChoice::Console => {
+                Some(make.logger(ConsoleLogExporter::new(stdout), console("console_log_exporter")))
+            }
             ExporterChoice::Otlp => otlp
                 .as_ref()
                 .and_then(|otlp| said(otlp.logs(&settings.otlp_logs, settings.log_batch.scheduled_delay)))
-                .map(|exporter| logger(exporter, settings, resource)),
+                .map(|(exporter, component)| make.logger(exporter, component)),
         };
-        Self { tracer, meter, logger, otlp }
+        let reporter = (tracer.is_some() || meter.is_some() || logger.is_some())
+            .then(|| LossReporter::start(&ledger, meter.is_some().then_some(settings.metric_interval), pace));
+        Self { tracer, meter, logger, otlp, ledger, reporter }
     }
 }
 
@@ -87,42 +101,48 @@ fn said<T>(result: Result<T, String>) -> Option<T> {
     result.inspect_err(|line| diagnostics::warn(line)).ok()
 }
 
-fn tracer(exporter: impl SpanExporter + 'static, settings: &Settings, resource: &Resource) -> SdkTracerProvider {
-    let batch = settings.span_batch;
-    let config = SpanBatchConfig::default()
-        .with_max_queue_size(batch.max_queue_size)
-        .with_max_export_batch_size(batch.max_export_batch_size)
-        .with_scheduled_delay(batch.scheduled_delay)
-        .build();
-    let limits = settings.limits;
-    SdkTracerProvider::builder()
-        .with_resource(resource.clone())
-        .with_sampler(sampler(settings.sampler))
-        .with_max_attributes_per_span(limits.attributes_per_span)
-        .with_max_events_per_span(limits.events_per_span)
-        .with_max_links_per_span(limits.links_per_span)
-        .with_max_attributes_per_event(limits.attributes_per_event)
-        .with_max_attributes_per_link(limits.attributes_per_link)
-        .with_span_processor(BatchSpanProcessor::builder(exporter).with_batch_config(config).build())
-        .build()
+fn console(component_type: &'static str) -> ExporterComponent {
+    ExporterComponent { component_type, server: None }
 }
 
-fn meter(exporter: impl PushMetricExporter, settings: &Settings, resource: &Resource) -> SdkMeterProvider {
-    let reader = PeriodicReader::builder(exporter).with_interval(settings.metric_interval).build();
-    SdkMeterProvider::builder().with_resource(resource.clone()).with_reader(reader).build()
+struct Maker<'a> {
+    settings: &'a Settings,
+    resource: &'a Resource,
+    ledger: &'a LossLedger,
 }
 
-fn logger(exporter: impl LogExporter + 'static, settings: &Settings, resource: &Resource) -> SdkLoggerProvider {
-    let batch = settings.log_batch;
-    let config = LogBatchConfig::default()
-        .with_max_queue_size(batch.max_queue_size)
-        .with_max_export_batch_size(batch.max_export_batch_size)
-        .with_scheduled_delay(batch.scheduled_delay)
-        .build();
-    SdkLoggerProvider::builder()
-        .with_resource(resource.clone())
-        .with_log_processor(BatchLogProcessor::builder(exporter).with_batch_config(config).build())
-        .build()
+impl Maker<'_> {
+    fn tracer(&self, exporter: impl SpanExporter + 'static, component: ExporterComponent) -> SdkTracerProvider {
+        let limits = self.settings.limits;
+        let processor = BatchSpans::start(
+            exporter,
+            component,
+            &self.settings.span_batch,
+            limits.attribute_value_length,
+            self.ledger,
+        );
+        SdkTracerProvider::builder()
+            .with_resource(self.resource.clone())
+            .with_sampler(sampler(self.settings.sampler))
+            .with_max_attributes_per_span(limits.attributes_per_span)
+            .with_max_events_per_span(limits.events_per_span)
+            .with_max_links_per_span(limits.links_per_span)
+            .with_max_attributes_per_event(limits.attributes_per_event)
+            .with_max_attributes_per_link(limits.attributes_per_link)
+            .with_span_processor(processor)
+            .build()
+    }
+
+    fn meter(&self, exporter: impl PushMetricExporter, component: ExporterComponent) -> SdkMeterProvider {
+        let exporter = CountedMetricExporter::new(exporter, component, self.ledger);
+        let reader = PeriodicReader::builder(exporter).with_interval(self.settings.metric_interval).build();
+        SdkMeterProvider::builder().with_resource(self.resource.clone()).with_reader(reader).build()
+    }
+
+    fn logger(&self, exporter: impl LogExporter + 'static, component: ExporterComponent) -> SdkLoggerProvider {
+        let processor = BatchLogs::start(exporter, component, &self.settings.log_batch, self.ledger);
+        SdkLoggerProvider::builder().with_resource(self.resource.clone()).with_log_processor(processor).build()
+    }
 }
 
 fn sampler(choice: SamplerChoice) -> Sampler {

@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 use opentelemetry_sdk::metrics::SdkMeterProvider;
 use opentelemetry_sdk::trace::SdkTracerProvider;
 
+use super::accounting::DeliveryReport;
 use super::handle::Telemetry;
 use super::providers::Providers;
 
@@ -26,6 +27,9 @@ pub const DEFAULT_SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(5);
 pub struct ShutdownReport {
     /// The timeout passed before everything was sent.
     pub timed_out: bool,
+    /// What became of everything since the start of telemetry: per signal what was exported, and what was
+    /// lost for which reason.
+    pub delivery: DeliveryReport,
 }
 
 /// What a telemetry handle has to end, and how far that is.
@@ -68,7 +72,7 @@ impl Lifecycle {
                 State::Ending => {
                     let left = deadline.saturating_duration_since(Instant::now());
                     if left.is_zero() {
-                        return ShutdownReport { timed_out: true };
+                        return ShutdownReport { timed_out: true, ..ShutdownReport::default() };
                     }
                     state = self.done.wait_timeout(state, left).unwrap_or_else(|e| e.into_inner()).0;
                 }
@@ -106,7 +110,7 @@ impl Lifecycle {
         if let Some(meter) = meter {
             tasks.start("gym-flush-metrics", move || meter.force_flush().is_ok());
         }
-        tasks.wait(deadline)
+        tasks.wait(deadline) && tasks.all_good
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -116,31 +120,35 @@ impl Lifecycle {
 
 /// Traces and logs first, so that the last metrics can tell how that went; metrics at half time at the latest.
 fn end_providers(providers: Providers, timeout: Duration, deadline: Instant) -> ShutdownReport {
-    let Providers { tracer, meter, logger, otlp } = providers;
-    // Exporters end a little earlier, so that what they lose is counted before the report is made.
+    let Providers { tracer, meter, logger, otlp, ledger, reporter } = providers;
+    // Queues give up a little earlier, then exporters, so that what is lost is counted before the report
+    // is made.
     let margin = (timeout / 20).min(Duration::from_millis(200));
-    let last_send = deadline.checked_sub(margin).unwrap_or(deadline);
+    let queues_until = deadline.checked_sub(margin).unwrap_or(deadline);
     if let Some(otlp) = &otlp {
-        otlp.close_at(last_send);
+        otlp.close_at(deadline.checked_sub(margin / 2).unwrap_or(deadline));
     }
     let mut tasks = Tasks::default();
     if let Some(tracer) = tracer {
-        tasks.start("gym-end-traces", move || tracer.shutdown_with_timeout(timeout).is_ok());
+        tasks.start("gym-end-traces", move || tracer.shutdown_with_timeout(left_until(queues_until)).is_ok());
     }
     if let Some(logger) = logger {
-        tasks.start("gym-end-logs", move || logger.shutdown_with_timeout(timeout).is_ok());
+        tasks.start("gym-end-logs", move || logger.shutdown_with_timeout(left_until(queues_until)).is_ok());
     }
     if let Some(meter) = meter {
         let half_time = deadline.checked_sub(timeout / 2).unwrap_or(deadline);
         tasks.wait(half_time);
-        tasks.start("gym-end-metrics", move || meter.shutdown_with_timeout(timeout).is_ok());
+        tasks.start("gym-end-metrics", move || meter.shutdown_with_timeout(left_until(queues_until)).is_ok());
     }
-    let ended = tasks.wait(deadline) | tasks.all_returned();
-    let cut = Instant::now() >= last_send;
+    let ended = tasks.wait(deadline);
+    let timed_out = !ended || Instant::now() >= queues_until;
     if let Some(otlp) = otlp {
         otlp.stop(deadline);
     }
-    ShutdownReport { timed_out: !ended || cut }
+    if let Some(reporter) = reporter {
+        reporter.finish();
+    }
+    ShutdownReport { timed_out, delivery: ledger.snapshot() }
 }
 
 /// Work on threads of its own, waited for with a deadline.
@@ -149,12 +157,13 @@ struct Tasks {
     results: mpsc::Receiver<bool>,
     running: usize,
     all_good: bool,
+    all_started: bool,
 }
 
 impl Default for Tasks {
     fn default() -> Self {
         let (sender, results) = mpsc::channel();
-        Self { sender, results, running: 0, all_good: true }
+        Self { sender, results, running: 0, all_good: true, all_started: true }
     }
 }
 
@@ -168,14 +177,14 @@ impl Tasks {
         });
         match spawned {
             Ok(_) => self.running += 1,
-            Err(_) => self.all_good = false,
+            Err(_) => self.all_started = false,
         }
     }
 
-    /// Waits until all have returned or the deadline has passed; whether all have returned and succeeded.
+    /// Waits until all have returned or the deadline has passed; whether all have returned.
     fn wait(&mut self, deadline: Instant) -> bool {
         while self.running > 0 {
-            match self.results.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
+            match self.results.recv_timeout(left_until(deadline)) {
                 Ok(good) => {
                     self.running -= 1;
                     self.all_good &= good;
@@ -183,12 +192,12 @@ impl Tasks {
                 Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => return false,
             }
         }
-        self.all_good
+        self.all_started
     }
+}
 
-    fn all_returned(&self) -> bool {
-        self.running == 0
-    }
+fn left_until(deadline: Instant) -> Duration {
+    deadline.saturating_duration_since(Instant::now())
 }
 
 /// The instant after `duration`, or one that no process lives to see.

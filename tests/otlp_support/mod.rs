@@ -17,6 +17,7 @@ use http_body_util::{BodyExt, Full, StreamBody, combinators::BoxBody};
 use hyper::body::{Frame, Incoming};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::server::conn::auto::Builder;
+use nemo_gym_telemetry::Environment;
 use opentelemetry_proto::tonic::collector::logs::v1::{
     ExportLogsPartialSuccess, ExportLogsServiceRequest, ExportLogsServiceResponse,
 };
@@ -27,6 +28,19 @@ use opentelemetry_proto::tonic::collector::trace::v1::{
     ExportTracePartialSuccess, ExportTraceServiceRequest, ExportTraceServiceResponse,
 };
 use prost::Message;
+
+pub const PROTOCOLS: [&str; 2] = ["grpc", "http/protobuf"];
+
+/// Telemetry on, everything to this endpoint.
+pub fn environment(endpoint: &str, protocol: &str) -> Environment {
+    Environment::from_iter([
+        ("NEMO_GYM_OTEL_ENABLED", "1"),
+        ("OTEL_EXPORTER_OTLP_ENDPOINT", endpoint),
+        ("OTEL_EXPORTER_OTLP_PROTOCOL", protocol),
+        // Absent: the machine would be asked.
+        ("CUDA_VISIBLE_DEVICES", ""),
+    ])
+}
 
 /// One export request.
 #[derive(Clone, Debug)]

@@ -10,6 +10,7 @@ use opentelemetry::Context;
 
 use super::delivery::{DeliveryReport, SignalDelivery};
 use super::ledger::LossLedger;
+use crate::diagnostics::Pace;
 
 /// At most one line about losses in this time, besides the one at shutdown.
 const PERIOD: Duration = Duration::from_secs(10);
@@ -33,6 +34,8 @@ struct Shared {
 struct Teller {
     said: DeliveryReport,
     metrics: Option<MetricWatch>,
+    pace: Arc<Pace>,
+    period: Duration,
     say: Say,
 }
 
@@ -46,15 +49,22 @@ struct MetricWatch {
 
 impl LossReporter {
     /// Starts the thread. `metric_interval`: how often metrics should be exported, when they are.
-    pub(crate) fn start(ledger: &LossLedger, metric_interval: Option<Duration>) -> Self {
+    /// `pace` is shared with everybody who speaks of exports.
+    pub(crate) fn start(ledger: &LossLedger, metric_interval: Option<Duration>, pace: Arc<Pace>) -> Self {
         let say = |line: &str| {
             // Not `eprintln!`, which panics where stderr is closed.
             let _ = writeln!(std::io::stderr(), "nemo_gym_telemetry: {line}");
         };
-        Self::start_with(ledger, metric_interval, PERIOD, Box::new(say))
+        Self::start_with(ledger, metric_interval, PERIOD, pace, Box::new(say))
     }
 
-    fn start_with(ledger: &LossLedger, metric_interval: Option<Duration>, period: Duration, say: Say) -> Self {
+    fn start_with(
+        ledger: &LossLedger,
+        metric_interval: Option<Duration>,
+        period: Duration,
+        pace: Arc<Pace>,
+        say: Say,
+    ) -> Self {
         let metrics = metric_interval.map(|interval| MetricWatch {
             // An export may take its whole timeout before the next collection begins.
             patience: interval.saturating_mul(3).saturating_add(period.saturating_mul(3)),
@@ -65,7 +75,7 @@ impl LossReporter {
             ledger: ledger.clone(),
             stopped: Mutex::new(false),
             stop: Condvar::new(),
-            teller: Mutex::new(Teller { said: DeliveryReport::default(), metrics, say }),
+            teller: Mutex::new(Teller { said: DeliveryReport::default(), metrics, pace, period, say }),
         });
         let thread = Arc::clone(&shared);
         let spawned = thread::Builder::new().name("otel-losses".to_owned()).spawn(move || {
@@ -118,10 +128,15 @@ impl Shared {
             }
             return;
         }
-        if let Some(line) = news(&teller.said, &now) {
-            (teller.say)(&line);
+        match news(&teller.said, &now) {
+            None => teller.said = now,
+            Some(line) if teller.pace.may_speak(teller.period) => {
+                (teller.say)(&line);
+                teller.said = now;
+            }
+            // An exporter has just spoken; what is new stays new.
+            Some(_) => {}
         }
-        teller.said = now;
         let collected = self.ledger.last_collection();
         if let Some(line) = teller.metrics.as_mut().and_then(|watch| watch.news(collected)) {
             (teller.say)(&line);
@@ -186,7 +201,7 @@ mod tests {
     fn reporter(ledger: &LossLedger, interval: Option<Duration>) -> (LossReporter, mpsc::Receiver<String>) {
         let (sender, lines) = mpsc::channel();
         let say: Say = Box::new(move |line| drop(sender.send(line.to_owned())));
-        (LossReporter::start_with(ledger, interval, Duration::from_millis(20), say), lines)
+        (LossReporter::start_with(ledger, interval, Duration::from_millis(20), Arc::default(), say), lines)
     }
 
     const SOON: Duration = Duration::from_secs(10);

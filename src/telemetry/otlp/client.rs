@@ -7,6 +7,8 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use opentelemetry_sdk::error::OTelSdkError;
+use prost::Message;
+use tokio::task::JoinHandle;
 
 use super::Signal;
 use super::control::{ExportDeadline, remaining};
@@ -14,6 +16,7 @@ use super::failure::{Failure, Outlook};
 use super::report::Reporter;
 use super::runtime::ExportRuntime;
 use super::transport::Transport;
+use crate::config::settings::OtlpSettings;
 
 /// The longest pause that a collector can ask for.
 const MAX_PAUSE: Duration = Duration::from_secs(30);
@@ -53,7 +56,7 @@ impl Client {
         signal: Signal,
         authority: String,
         transport: Transport,
-        timeout: Duration,
+        settings: &OtlpSettings,
         interval: Duration,
         shared: &super::Shared,
     ) -> Self {
@@ -61,7 +64,7 @@ impl Client {
             signal,
             authority,
             transport,
-            timeout,
+            timeout: settings.timeout,
             longest_backoff: (interval / 2).clamp(Duration::from_millis(100), Duration::from_secs(2)),
             deadline: shared.control.deadline(),
             reporter: Arc::clone(&shared.reporter),
@@ -71,12 +74,18 @@ impl Client {
         Self { runtime: Arc::clone(&shared.runtime), courier: Arc::new(courier) }
     }
 
-    /// Sends a request and returns the response's message. Waits on the calling thread without a reactor.
-    pub(super) async fn send(&self, message: Bytes) -> Result<Bytes, OTelSdkError> {
+    /// Sends a request and returns the response's message. Waits on the calling thread without a reactor;
+    /// dropped, it drops the request as well.
+    pub(super) async fn send(&self, request: &impl Message) -> Result<Bytes, OTelSdkError> {
+        if self.courier.deadline.is_over() {
+            return Err(self.courier.over().into_sdk_error(self.courier.timeout));
+        }
+        let message = Bytes::from(request.encode_to_vec());
         let courier = Arc::clone(&self.courier);
-        match self.runtime.handle().spawn(async move { courier.deliver(message).await }).await {
+        let mut delivery = AbortOnDrop(self.runtime.handle().spawn(async move { courier.deliver(message).await }));
+        match (&mut delivery.0).await {
             Ok(Ok(response)) => Ok(response),
-            Ok(Err(failure)) => Err(OTelSdkError::InternalFailure(failure.reason.into_owned())),
+            Ok(Err(failure)) => Err(failure.into_sdk_error(self.courier.timeout)),
             // The runtime was stopped under the request.
             Err(_) => Err(OTelSdkError::AlreadyShutdown),
         }
@@ -88,13 +97,21 @@ impl Client {
     }
 }
 
+struct AbortOnDrop<T>(JoinHandle<T>);
+
+impl<T> Drop for AbortOnDrop<T> {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
 impl Courier {
     async fn deliver(&self, message: Bytes) -> Result<Bytes, Failure> {
         let mut deadline = self.deadline.clone();
         let result = tokio::select! {
             biased;
             result = self.attempts(message) => result,
-            () = deadline.closed() => Err(Failure::permanent("the time for shutting down is over")),
+            () = deadline.closed() => Err(self.over()),
         };
         self.failing.store(result.is_err(), Relaxed);
         if let Err(failure) = &result {
@@ -120,7 +137,7 @@ impl Courier {
                 Ok(Err(failure)) => failure,
                 Err(_) => {
                     self.transport.abandon_connection();
-                    return Err(Failure::permanent("no answer in time"));
+                    return Err(Failure::time_is_up("no answer in time"));
                 }
             };
             let pause = match failure.outlook {
@@ -165,10 +182,14 @@ impl Courier {
             () = deadline.closing() => {}
         }
         if deadline.get().is_some_and(|end| end <= until) {
-            return Err(Failure::permanent("the pause before the next attempt outlasts the shutdown"));
+            return Err(Failure::time_is_up("the pause before the next attempt outlasts the shutdown"));
         }
         tokio::time::sleep_until(until.into()).await;
         Ok(())
+    }
+
+    fn over(&self) -> Failure {
+        Failure::time_is_up("the time for shutting down is over")
     }
 
     fn paused_until(&self) -> Option<Instant> {

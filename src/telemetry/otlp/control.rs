@@ -37,6 +37,10 @@ impl ExportDeadline {
         *self.deadline.borrow()
     }
 
+    pub(super) fn is_over(&self) -> bool {
+        self.get().is_some_and(|deadline| deadline <= Instant::now())
+    }
+
     /// Waits until shutting down begins.
     pub(super) async fn closing(&mut self) {
         if self.deadline.wait_for(Option::is_some).await.is_err() {

@@ -67,7 +67,7 @@ impl SpanExporter for OtlpSpanExporter {
     async fn export(&self, batch: Vec<SpanData>) -> OTelSdkResult {
         let resource_spans = group_spans_by_resource_and_scope(batch, &self.resource);
         let request = ExportTraceServiceRequest { resource_spans };
-        let response = self.client.send(request.encode_to_vec().into()).await?;
+        let response = self.client.send(&request).await?;
         let response: Option<ExportTraceServiceResponse> = decode(response);
         note_rejected(&self.client, response.and_then(|r| r.partial_success).map(|p| p.rejected_spans));
         Ok(())
@@ -81,7 +81,7 @@ impl SpanExporter for OtlpSpanExporter {
 impl PushMetricExporter for OtlpMetricExporter {
     async fn export(&self, metrics: &ResourceMetrics) -> OTelSdkResult {
         let request = ExportMetricsServiceRequest::from(metrics);
-        let response = self.client.send(request.encode_to_vec().into()).await?;
+        let response = self.client.send(&request).await?;
         let response: Option<ExportMetricsServiceResponse> = decode(response);
         note_rejected(&self.client, response.and_then(|r| r.partial_success).map(|p| p.rejected_data_points));
         Ok(())
@@ -104,7 +104,7 @@ impl LogExporter for OtlpLogExporter {
     async fn export(&self, batch: LogBatch<'_>) -> OTelSdkResult {
         let resource_logs = group_logs_by_resource_and_scope(&batch, &self.resource);
         let request = ExportLogsServiceRequest { resource_logs };
-        let response = self.client.send(request.encode_to_vec().into()).await?;
+        let response = self.client.send(&request).await?;
         let response: Option<ExportLogsServiceResponse> = decode(response);
         note_rejected(&self.client, response.and_then(|r| r.partial_success).map(|p| p.rejected_log_records));
         Ok(())

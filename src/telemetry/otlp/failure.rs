@@ -5,14 +5,28 @@ use std::error::Error;
 use std::io;
 use std::time::Duration;
 
+use opentelemetry_sdk::error::OTelSdkError;
+
 /// One failed attempt.
 #[derive(Debug)]
 pub(super) struct Failure {
     /// What happened. Never a server's own words, a URL or a header: all may hold secrets.
     pub reason: Cow<'static, str>,
     pub outlook: Outlook,
+    pub cause: Cause,
     /// What to change, where the failure looks like the wrong protocol on the wrong port.
     pub mix_up: Option<MixUp>,
+}
+
+/// Where the failure happened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Cause {
+    /// There was no answer.
+    Network,
+    /// The time was up.
+    Time,
+    /// The collector answered, or nothing was sent.
+    Other,
 }
 
 /// What the failure means for the data.
@@ -59,20 +73,43 @@ impl MixUp {
 }
 
 impl Failure {
+    fn new(reason: impl Into<Cow<'static, str>>, outlook: Outlook, cause: Cause) -> Self {
+        Self { reason: reason.into(), outlook, cause, mix_up: None }
+    }
+
+    /// An answer that invites another attempt.
     pub(super) fn transient(reason: impl Into<Cow<'static, str>>) -> Self {
-        Self { reason: reason.into(), outlook: Outlook::Transient, mix_up: None }
+        Self::new(reason, Outlook::Transient, Cause::Other)
     }
 
     pub(super) fn permanent(reason: impl Into<Cow<'static, str>>) -> Self {
-        Self { reason: reason.into(), outlook: Outlook::Permanent, mix_up: None }
+        Self::new(reason, Outlook::Permanent, Cause::Other)
     }
 
     pub(super) fn throttled(reason: impl Into<Cow<'static, str>>, pause: Duration) -> Self {
-        Self { reason: reason.into(), outlook: Outlook::Throttled(pause), mix_up: None }
+        Self::new(reason, Outlook::Throttled(pause), Cause::Other)
+    }
+
+    /// No answer, for a reason that may pass.
+    pub(super) fn network(reason: impl Into<Cow<'static, str>>) -> Self {
+        Self::new(reason, Outlook::Transient, Cause::Network)
+    }
+
+    pub(super) fn time_is_up(reason: &'static str) -> Self {
+        Self::new(reason, Outlook::Permanent, Cause::Time)
     }
 
     pub(super) fn mixed_up(mix_up: MixUp, outlook: Outlook) -> Self {
-        Self { reason: Cow::Borrowed(mix_up.hint()), outlook, mix_up: Some(mix_up) }
+        Self { mix_up: Some(mix_up), ..Self::new(mix_up.hint(), outlook, Cause::Network) }
+    }
+
+    /// The same as the SDK's error, from whose text the ledger takes its `error.type`.
+    pub(super) fn into_sdk_error(self, timeout: Duration) -> OTelSdkError {
+        match self.cause {
+            Cause::Network => OTelSdkError::InternalFailure(format!("network error: {}", self.reason)),
+            Cause::Time => OTelSdkError::Timeout(timeout),
+            Cause::Other => OTelSdkError::InternalFailure(self.reason.into_owned()),
+        }
     }
 
     /// A failure of the connection. Only the innermost cause is named: outer errors may hold the URL.
@@ -80,7 +117,7 @@ impl Failure {
         if chain(error).any(|cause| cause.to_string().contains("InvalidContentType")) {
             return Self::mixed_up(MixUp::TlsToClear, Outlook::Permanent);
         }
-        Self::transient(innermost(error))
+        Self::network(innermost(error))
     }
 }
 

@@ -97,7 +97,7 @@ impl Grpc {
             // Made on this side: there was no answer.
             return self.transport_failure(source);
         }
-        let reason = format!("gRPC status {:?}", status.code());
+        let reason = format!("gRPC code: {:?}", status.code());
         let pause = status.get_details_retry_info().and_then(|info| info.retry_delay);
         match (status.code(), pause) {
             (Code::Unavailable | Code::ResourceExhausted, Some(pause)) if !pause.is_zero() => {
@@ -132,7 +132,7 @@ impl Grpc {
         }
         if chain(error).any(|cause| cause.is::<tonic::TimeoutExpired>() || cause.to_string() == "deadline has elapsed")
         {
-            return Failure::transient("connecting timed out");
+            return Failure::network("connecting timed out");
         }
         let failure = Failure::of_connection(error);
         // Some HTTP/1 servers hang up on HTTP/2 without a word; so does a collector that restarts.

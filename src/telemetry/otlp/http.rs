@@ -80,16 +80,16 @@ impl Http {
             // Many gRPC servers just hang up; so does a collector that restarts.
             Some(hyper) if hyper.is_incomplete_message() => Failure {
                 mix_up: (self.target.url.port() == Some(4317)).then_some(MixUp::HttpToGrpc),
-                ..Failure::transient("the collector closed the connection without an answer")
+                ..Failure::network("the collector closed the connection without an answer")
             },
-            _ if error.is_timeout() && error.is_connect() => Failure::transient("connecting timed out"),
+            _ if error.is_timeout() && error.is_connect() => Failure::network("connecting timed out"),
             _ => Failure::of_connection(&error),
         }
     }
 
     /// Which refusals are worth another attempt: OTLP specification, OTLP/HTTP response.
     fn refusal(&self, status: StatusCode, headers: &HeaderMap) -> Failure {
-        let reason = format!("HTTP status {}", status.as_u16());
+        let reason = format!("HTTP status code: {}", status.as_u16());
         match status {
             StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE => match retry_after(headers) {
                 Some(pause) => Failure::throttled(reason, pause),

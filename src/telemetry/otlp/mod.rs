@@ -40,7 +40,8 @@ pub(crate) use signal::Signal;
 use transport::Transport;
 
 use crate::config::settings::{OtlpProtocol, OtlpSettings};
-use crate::diagnostics;
+use crate::diagnostics::{self, Pace};
+use crate::telemetry::accounting::{ExporterComponent, LossLedger};
 
 /// The longest wait for a connection within a request's timeout. A lost SYN is sent again after 1 s and
 /// after 3 s; after that a new attempt is as good.
@@ -56,15 +57,25 @@ pub(crate) struct Shared {
 
 impl Shared {
     /// Starts the export thread. An error is one line to say.
-    pub(crate) fn start() -> Result<Self, String> {
+    pub(crate) fn start(pace: &Arc<Pace>, ledger: &LossLedger) -> Result<Self, String> {
         let runtime = ExportRuntime::start()
             .map_err(|error| format!("the OTLP export thread does not start ({error}); nothing is exported"))?;
-        Ok(Self { runtime: Arc::new(runtime), control: ExportControl::new(), reporter: Arc::new(Reporter::new()) })
+        Ok(Self {
+            runtime: Arc::new(runtime),
+            control: ExportControl::new(),
+            reporter: Arc::new(Reporter::new(Arc::clone(pace), ledger.clone())),
+        })
     }
 
-    /// The exporter of spans, or one line that says why there is none. `interval` is the time between exports.
-    pub(crate) fn spans(&self, settings: &OtlpSettings, interval: Duration) -> Result<OtlpSpanExporter, String> {
-        Ok(OtlpSpanExporter::new(self.client(Signal::Traces, settings, interval)?))
+    /// The exporter of spans and who it is, or one line that says why there is none. `interval` is the
+    /// time between exports.
+    pub(crate) fn spans(
+        &self,
+        settings: &OtlpSettings,
+        interval: Duration,
+    ) -> Result<(OtlpSpanExporter, ExporterComponent), String> {
+        let (client, component) = self.client(Signal::Traces, settings, interval)?;
+        Ok((OtlpSpanExporter::new(client), component))
     }
 
     /// The exporter of metrics.
@@ -73,13 +84,19 @@ impl Shared {
         settings: &OtlpSettings,
         interval: Duration,
         temporality: Temporality,
-    ) -> Result<OtlpMetricExporter, String> {
-        Ok(OtlpMetricExporter::new(self.client(Signal::Metrics, settings, interval)?, temporality))
+    ) -> Result<(OtlpMetricExporter, ExporterComponent), String> {
+        let (client, component) = self.client(Signal::Metrics, settings, interval)?;
+        Ok((OtlpMetricExporter::new(client, temporality), component))
     }
 
     /// The exporter of log records.
-    pub(crate) fn logs(&self, settings: &OtlpSettings, interval: Duration) -> Result<OtlpLogExporter, String> {
-        Ok(OtlpLogExporter::new(self.client(Signal::Logs, settings, interval)?))
+    pub(crate) fn logs(
+        &self,
+        settings: &OtlpSettings,
+        interval: Duration,
+    ) -> Result<(OtlpLogExporter, ExporterComponent), String> {
+        let (client, component) = self.client(Signal::Logs, settings, interval)?;
+        Ok((OtlpLogExporter::new(client), component))
     }
 
     /// Nothing is sent after `deadline`.
@@ -92,14 +109,18 @@ impl Shared {
         self.runtime.stop(deadline)
     }
 
-    fn client(&self, signal: Signal, settings: &OtlpSettings, interval: Duration) -> Result<Client, String> {
+    fn client(
+        &self,
+        signal: Signal,
+        settings: &OtlpSettings,
+        interval: Duration,
+    ) -> Result<(Client, ExporterComponent), String> {
         let (target, notes) = Target::resolve(signal, settings)?;
         let (headers, more_notes) = headers::usable(signal, &settings.headers);
         for note in notes.iter().chain(&more_notes) {
             diagnostics::warn_once(note);
         }
         let refuse = |why: String| format!("{}: {why}; {} are not exported", target.source, signal.as_str());
-        let authority = target.authority.clone();
         let _inside = self.runtime.handle().enter();
         let transport = match settings.protocol {
             #[cfg(feature = "otlp-grpc")]
@@ -116,6 +137,10 @@ impl Shared {
                 return Err(refuse(format!("the protocol needs the cargo feature `{feature}` of nemo-gym-telemetry")));
             }
         };
-        Ok(Client::new(signal, authority, transport, settings.timeout, interval, self))
+        let component = ExporterComponent {
+            component_type: signal.component_type(settings.protocol),
+            server: target.url.host_str().map(|host| (host.to_owned(), target.url.port_or_known_default())),
+        };
+        Ok((Client::new(signal, target.authority, transport, settings, interval, self), component))
     }
 }

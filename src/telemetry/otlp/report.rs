@@ -1,39 +1,62 @@
 //! What exporters say to the operator: seldom, with `host:port` only, and what to do where that is known.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::Signal;
 use super::failure::Failure;
-use crate::diagnostics::{self, RateLimit};
+use crate::diagnostics::{self, Pace};
+use crate::telemetry::accounting::{LossLedger, SignalDelivery};
 
-/// The voice of all exporters of a telemetry handle; they share its limits.
+/// Nothing more is said for this long after a failure was.
+const FAILURE_QUIET: Duration = Duration::from_secs(10);
+/// The same after a mix-up of protocols, which only the operator can end.
+const MIX_UP_QUIET: Duration = Duration::from_secs(60);
+
+/// The voice of all exporters of a telemetry handle. Shares its pace with the report of losses.
 #[derive(Debug)]
-pub(crate) struct Reporter {
-    failures: RateLimit,
-    mix_ups: RateLimit,
+pub(super) struct Reporter {
+    pace: Arc<Pace>,
+    ledger: LossLedger,
 }
 
 impl Reporter {
-    pub(crate) fn new() -> Self {
-        Self { failures: RateLimit::new(Duration::from_secs(10)), mix_ups: RateLimit::new(Duration::from_secs(60)) }
+    pub(super) fn new(pace: Arc<Pace>, ledger: LossLedger) -> Self {
+        Self { pace, ledger }
     }
 
-    /// Says that exporting fails, at most once in 10 s; that protocols do not fit, at most once a minute.
     pub(super) fn failed(&self, signal: Signal, protocol: &str, authority: &str, failure: &Failure) {
-        let limit = if failure.mix_up.is_some() { &self.mix_ups } else { &self.failures };
-        if limit.allow() {
+        if self.pace.may_speak(if failure.mix_up.is_some() { MIX_UP_QUIET } else { FAILURE_QUIET }) {
             diagnostics::warn(&format!(
-                "OTLP {protocol} export of {} to {authority} fails: {}",
+                "OTLP {protocol} export of {} to {authority} fails: {}{}",
                 signal.as_str(),
-                failure.reason
+                failure.reason,
+                self.lost(signal)
             ));
         }
     }
 
-    /// Says that the collector took a request but refused part of it.
+    /// The collector took a request but refused part of it.
     pub(super) fn rejected(&self, signal: Signal, authority: &str, count: u64) {
-        if self.failures.allow() {
-            diagnostics::warn(&format!("the collector at {authority} rejected {count} items of {}", signal.as_str()));
+        self.ledger.note_rejected(signal.in_ledger(), count);
+        if self.pace.may_speak(FAILURE_QUIET) {
+            diagnostics::warn(&format!(
+                "the collector at {authority} rejected {count} {} of a request",
+                signal.items()
+            ));
+        }
+    }
+
+    fn lost(&self, signal: Signal) -> String {
+        let delivery = self.ledger.snapshot();
+        let of_signal: &SignalDelivery = match signal {
+            Signal::Traces => &delivery.spans,
+            Signal::Metrics => &delivery.metric_data_points,
+            Signal::Logs => &delivery.log_records,
+        };
+        match of_signal.lost_total() {
+            0 => String::new(),
+            count => format!("; {count} {} lost so far", signal.items()),
         }
     }
 }

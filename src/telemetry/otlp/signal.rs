@@ -1,5 +1,8 @@
 //! The three signals and what differs between them on the wire.
 
+use crate::config::settings::OtlpProtocol;
+use crate::telemetry::accounting;
+
 /// What an exporter carries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Signal {
@@ -15,6 +18,35 @@ impl Signal {
             Signal::Traces => "traces",
             Signal::Metrics => "metrics",
             Signal::Logs => "logs",
+        }
+    }
+
+    /// What there is many of.
+    pub(super) const fn items(self) -> &'static str {
+        match self {
+            Signal::Traces => "spans",
+            Signal::Metrics => "metric data points",
+            Signal::Logs => "log records",
+        }
+    }
+
+    pub(super) const fn in_ledger(self) -> accounting::Signal {
+        match self {
+            Signal::Traces => accounting::Signal::Spans,
+            Signal::Metrics => accounting::Signal::MetricDataPoints,
+            Signal::Logs => accounting::Signal::LogRecords,
+        }
+    }
+
+    /// `otel.component.type` of the exporter (semantic conventions, OpenTelemetry SDK metrics).
+    pub(super) const fn component_type(self, protocol: OtlpProtocol) -> &'static str {
+        match (self, protocol) {
+            (Signal::Traces, OtlpProtocol::Grpc) => "otlp_grpc_span_exporter",
+            (Signal::Traces, OtlpProtocol::HttpProtobuf) => "otlp_http_span_exporter",
+            (Signal::Metrics, OtlpProtocol::Grpc) => "otlp_grpc_metric_exporter",
+            (Signal::Metrics, OtlpProtocol::HttpProtobuf) => "otlp_http_metric_exporter",
+            (Signal::Logs, OtlpProtocol::Grpc) => "otlp_grpc_log_exporter",
+            (Signal::Logs, OtlpProtocol::HttpProtobuf) => "otlp_http_log_exporter",
         }
     }
 
