@@ -9,7 +9,7 @@ use opentelemetry::propagation::text_map_propagator::FieldIter;
 use opentelemetry::propagation::{Extractor, Injector, TextMapPropagator};
 use opentelemetry::trace::TraceContextExt;
 
-use super::carried::{self, Outgoing, Received, Retain};
+use super::carried::{self, Outgoing, Received};
 use super::headers::{self, TraceHeaders};
 use super::{BAGGAGE, TRACEPARENT, TRACESTATE, baggage};
 use crate::config::settings::PropagatorChoice;
@@ -89,7 +89,7 @@ impl GymPropagator {
 
     /// Reads the headers of a message on top of `cx`; a clone of `cx` where they say nothing.
     pub fn extract_headers(&self, cx: &Context, headers: &HeaderMap) -> Context {
-        TraceHeaders::scan(headers).extract_retaining(headers, self.choice).into_context(cx)
+        TraceHeaders::scan(headers).extract(headers, self.choice, true).into_context(cx)
     }
 
     /// Writes the identity of the current span in `cx`, and its baggage, into the headers of a
@@ -127,7 +127,7 @@ impl TextMapPropagator for GymPropagator {
             && let [traceparent] = lines(TRACEPARENT)[..]
         {
             let tracestate = || lines(TRACESTATE).into_iter().map(Some);
-            received = Received::read(traceparent.as_bytes(), tracestate, None, Retain::Always);
+            received = Received::read(traceparent.as_bytes(), tracestate, None, true);
         }
         if self.choice.baggage {
             received.baggage = baggage::parse(lines(BAGGAGE).into_iter().map(str::as_bytes));

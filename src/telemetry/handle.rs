@@ -29,6 +29,8 @@ const ACTIVE: u32 = 1 << 16;
 const TRACES: u32 = 1 << 17;
 /// Metrics are recorded.
 const METRICS: u32 = 1 << 18;
+/// Shut down: nothing is made or measured any more, but a received context still goes on.
+const SHUT_DOWN: u32 = 1 << 19;
 
 /// The switches of a handle, read once at the head of every instrumented request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -254,7 +256,7 @@ impl Telemetry {
 
     /// Whether telemetry is on: initialised as enabled and not yet shut down.
     pub fn is_enabled(&self) -> bool {
-        !self.switches().is_off()
+        self.switches().0 & ACTIVE != 0
     }
     /// The span groups that are on.
     pub fn span_groups(&self) -> SpanGroups {
@@ -332,7 +334,9 @@ impl Telemetry {
 
 impl Shared {
     fn end(&self, timeout: Duration) -> ShutdownReport {
-        self.switches.store(Switches::OFF.0, Relaxed);
+        if self.switches.load(Relaxed) != Switches::OFF.0 {
+            self.switches.store(SHUT_DOWN, Relaxed);
+        }
         if self.process_wide.load(Relaxed) {
             crate::span_group::set_process_groups(SpanGroups::NONE);
         }
