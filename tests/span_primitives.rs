@@ -8,6 +8,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use egress_support::*;
 use nemo_gym_telemetry::SpanGroup::{HttpClient, Sandbox, Verify};
 use nemo_gym_telemetry::Telemetry;
+use nemo_gym_telemetry::egress::TracePropagation;
 use nemo_gym_telemetry::span::{SpanHandle, safe_set_span_attributes};
 use opentelemetry::trace::{FutureExt as _, SpanId, SpanKind, Status, TraceContextExt as _};
 use opentelemetry::{Array, Context, KeyValue, StringValue, Value};
@@ -328,7 +329,7 @@ fn off_evaluates_nothing_and_suppressed_makes_nothing() {
     let off = Rig::with_groups("server");
     let evaluated = || -> [KeyValue; 1] { panic!("evaluated") };
     off.telemetry.managed_span(Verify, "x").with_attributes(evaluated).in_scope(|span| span.set_attributes(evaluated));
-    off.telemetry.client_span("x").with_attributes(evaluated).enter();
+    drop(off.telemetry.client_span("x").with_attributes(evaluated).enter());
     Telemetry::disabled().span_cm("x").with_attributes(evaluated).in_scope(|span| assert!(span.context().is_none()));
 
     let _suppressed = Context::enter_telemetry_suppressed_scope();
@@ -348,18 +349,22 @@ fn a_tracer_of_the_callers_own_makes_the_span() {
 
 #[tokio::test]
 async fn calls_under_a_new_root_carry_the_random_flag() {
-    let rig = Rig::with_groups("verify,http_client");
     let (address, seen) = serve(axum::Router::new()).await;
-    let call = rig.client().get(format!("http://{address}/")).send();
-    rig.telemetry.managed_span(Verify, "root").run(call).await.unwrap();
-    // The same with no CLIENT span between.
-    let silent = Rig::with_groups("verify");
-    let call = silent.client().get(format!("http://{address}/")).send();
-    silent.telemetry.managed_span(Verify, "root").run(call).await.unwrap();
-    let sent = seen.values("traceparent");
-    let root = silent.span().span_context;
-    assert_eq!(fields(&sent[0]).2, "03");
-    assert_eq!(sent[1], format!("00-{}-{}-03", root.trace_id(), root.span_id()));
+    for groups in ["verify,http_client", "verify"] {
+        let telemetry = own_provider(groups);
+        let propagation = TracePropagation::builder().with_telemetry(telemetry.clone()).build();
+        let client = reqwest_middleware::ClientBuilder::new(reqwest::Client::new()).with(propagation).build();
+        let call = client.get(format!("http://{address}/")).send();
+        let root = telemetry.managed_span(Verify, "root").run(async {
+            call.await.unwrap();
+            Context::current().span().span_context().clone()
+        });
+        let root = root.await;
+        let (trace_id, parent_id, flags) = fields(seen.values("traceparent").last().unwrap());
+        assert_eq!((trace_id, flags), (root.trace_id().to_string(), "03".to_owned()), "{groups}");
+        // With no CLIENT span between, the callee hangs under the root itself.
+        assert_eq!(parent_id == root.span_id().to_string(), groups == "verify", "{groups}");
+    }
 }
 
 #[tokio::test]

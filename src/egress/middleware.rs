@@ -1,23 +1,26 @@
 //! The middleware: decides what a request gets, and watches it.
 
+use std::future::poll_fn;
 use std::pin::Pin;
-use std::task::{Poll, ready};
 use std::time::{Instant, SystemTime};
 
 use http::Extensions;
-use opentelemetry::trace::{Link, Span as _, SpanContext, SpanKind, TraceContextExt as _, TraceFlags, Tracer as _};
-use opentelemetry::{Context, KeyValue};
+use opentelemetry::trace::{Link, Span as _, SpanKind, TraceContextExt as _, Tracer as _};
+use opentelemetry::{Context, KeyValue, Value};
 use opentelemetry_sdk::trace::Span;
 use reqwest::{Request, Response};
 use reqwest_middleware::{Middleware, Next, Result};
 
-use super::body;
-use super::builder::{Choices, TracePropagationBuilder};
-use super::call::{Call, End};
+use super::attempt::{Attempts, Earlier, Inside, LogicalCall, Mark};
+use super::builder::TracePropagationBuilder;
+use super::call::{Call, End, Handle};
+use super::choices::{Choices, Destination};
 use super::error_type::Failure;
-use super::request_choices::{DestinationServer, TraceOptOut, UrlTemplate};
+use super::request_choices::TraceOptOut;
 use super::target::Target;
-use crate::propagation;
+use super::{body, headers};
+use crate::ingress::{Method, Text};
+use crate::rollout::{ROLLOUT_ID, RolloutId, rollout_id_in};
 use crate::span_group::SpanGroup;
 use crate::telemetry::{Scope, Telemetry};
 
@@ -62,138 +65,47 @@ pub(super) fn handle<'d>(
     next: Next<'d>,
 ) -> BoxFuture<'d, Result<Response>> {
     let telemetry = choices.telemetry.as_ref().unwrap_or_else(|| Telemetry::process());
-    if telemetry.switches().is_off() {
+    let switches = telemetry.switches();
+    if switches.is_off() {
+        if switches.has_ended() {
+            pass_on(telemetry, &mut request, extensions);
+        }
         return next.run(request, extensions);
     }
-    match begin(telemetry, &mut request, extensions) {
+    if let Some(logical) = LogicalCall::of(&request, extensions) {
+        return attempt(telemetry, logical.mark, request, extensions, next);
+    }
+    match begin(choices, telemetry, &mut request, extensions) {
         None => next.run(request, extensions),
-        Some(call) => Box::pin(CallFuture {
-            next: next.run(request, extensions),
-            call: Some(call),
-            end_at_headers: choices.end_at_headers,
-        }),
+        Some(call) => watch(call, choices.end_at_headers, request, extensions, next),
     }
 }
 
-/// Writes the request's headers; `Some` when there is something to watch.
-fn begin(telemetry: &Telemetry, request: &mut Request, extensions: &Extensions) -> Option<Call> {
-    let opt_out = extensions.get::<TraceOptOut>().copied();
-    if opt_out == Some(TraceOptOut::All) {
-        return None;
-    }
-    let cx = Context::current();
-    let span = if opt_out == Some(TraceOptOut::Span) { None } else { start(telemetry, request, extensions, &cx) };
-    if opt_out != Some(TraceOptOut::Headers) {
-        inject(telemetry, request, span.as_ref().map(|(_, span)| span), &cx);
-    }
-    let (started, span) = span?;
-    span.is_recording().then(|| Call { span, started: started.1, started_at: started.0, status: 0, end: End::Dropped })
-}
-
-/// The CLIENT span. It is put into no context: nothing below it looks for one.
-fn start(
-    telemetry: &Telemetry,
-    request: &Request,
-    extensions: &Extensions,
-    cx: &Context,
-) -> Option<((SystemTime, Instant), Span)> {
-    if cx.is_telemetry_suppressed() || !telemetry.switches().spans(SpanGroup::HttpClient) {
-        return None;
-    }
-    let parent = cx.span();
-    let parent = parent.span_context();
-    // A parent-based sampler would say no: nothing is built.
-    if telemetry.parent_based() && parent.is_valid() && !parent.is_sampled() {
-        return None;
-    }
-    let now = (SystemTime::now(), Instant::now());
-    let (method, original) = known_method(request.method());
-    let target = Target::of(request.url());
-    let mut attributes = Vec::with_capacity(12);
-    attributes.push(KeyValue::new("http.request.method", method));
-    attributes.extend(original.map(|method| KeyValue::new("http.request.method_original", method)));
-    attributes.push(KeyValue::new("url.full", opentelemetry::Value::String(target.full)));
-    attributes.push(KeyValue::new("server.address", opentelemetry::Value::String(target.address)));
-    attributes.extend(target.port.map(|port| KeyValue::new("server.port", i64::from(port))));
-    let mut name = std::borrow::Cow::Borrowed(if method == OTHER { "HTTP" } else { method });
-    if let Some(UrlTemplate(template)) = extensions.get() {
-        name = format!("{name} {template}").into();
-        attributes.push(KeyValue::new("url.template", template.clone()));
-    }
-    if let Some(DestinationServer(server)) = extensions.get() {
-        attributes.push(KeyValue::new("nemo.gym.http.destination.server.name", server.clone()));
-    }
-    let tracer = telemetry.tracer(Scope::Client);
-    let mut builder =
-        tracer.span_builder(name).with_kind(SpanKind::Client).with_start_time(now.0).with_attributes(attributes);
-    if let Some(job) = crate::job::root_link(cx) {
-        builder = builder.with_links(vec![Link::new(job, Vec::new(), 0)]);
-    }
-    Some((now, builder.start_with_context(tracer, cx)))
-}
-
-fn inject(telemetry: &Telemetry, request: &mut Request, span: Option<&Span>, cx: &Context) {
-    let choice = telemetry.propagators();
-    let parent = cx.span();
-    let parent = parent.span_context();
-    match span.map(|span| span.span_context()).filter(|own| own.is_valid()) {
-        Some(own) if parent.is_valid() || !telemetry.random_ids() => {
-            propagation::inject(own, cx, request.headers_mut(), choice);
-        }
-        Some(root) => {
-            let flags = root.trace_flags() | RANDOM;
-            let root = SpanContext::new(root.trace_id(), root.span_id(), flags, false, root.trace_state().clone());
-            propagation::inject(&root, cx, request.headers_mut(), choice);
-        }
-        // No span shows this call: in a sampled trace the callee hangs under the caller's span, in an unsampled one
-        // it sees a parent id of its own.
-        None if parent.is_valid() && !parent.is_sampled() => {
-            let own = SpanContext::new(
-                parent.trace_id(),
-                propagation::fresh_span_id(),
-                parent.trace_flags(),
-                false,
-                parent.trace_state().clone(),
-            );
-            propagation::inject(&own, cx, request.headers_mut(), choice);
-        }
-        None if parent.is_valid() => propagation::inject(parent, cx, request.headers_mut(), choice),
-        None => propagation::inject(&SpanContext::NONE, cx, request.headers_mut(), choice),
-    }
-}
-
-/// W3C Trace Context Level 2: the right-most seven bytes of the trace id are random.
-const RANDOM: TraceFlags = TraceFlags::new(0x02);
-const OTHER: &str = "_OTHER";
-
-/// `http.request.method`, and `http.request.method_original` where that is not the same.
-fn known_method(method: &http::Method) -> (&'static str, Option<String>) {
-    const KNOWN: [&str; 10] = ["POST", "GET", "PUT", "DELETE", "PATCH", "HEAD", "OPTIONS", "CONNECT", "TRACE", "QUERY"];
-    match KNOWN.iter().find(|known| **known == method.as_str()) {
-        Some(known) => (known, None),
-        None => (OTHER, Some(method.as_str().to_owned())),
-    }
-}
-
-/// Watches a call to the response's head, or to the end of its body.
-struct CallFuture<'a> {
-    /// Goes first when this is dropped.
-    next: BoxFuture<'a, Result<Response>>,
-    call: Option<Call>,
+/// Waits for the response's head; `call` then goes on in its body.
+fn watch<'d>(
+    mut call: Call,
     end_at_headers: bool,
-}
-
-impl Future for CallFuture<'_> {
-    type Output = Result<Response>;
-
-    fn poll(mut self: Pin<&mut Self>, cx: &mut std::task::Context<'_>) -> Poll<Self::Output> {
-        let result = ready!(self.next.as_mut().poll(cx));
-        let Some(mut call) = self.call.take() else { return Poll::Ready(result) };
-        Poll::Ready(match result {
+    request: Request,
+    extensions: &'d mut Extensions,
+    next: Next<'d>,
+) -> BoxFuture<'d, Result<Response>> {
+    Box::pin(async move {
+        let mut future = next.run(request, extensions);
+        let result = poll_fn(|cx| call.logical.poll(&mut future, cx)).await;
+        drop(future);
+        if Attempts::may_repeat(&result) {
+            let mut earlier = extensions.remove::<Earlier>().unwrap_or_default();
+            earlier.0.end(&result);
+            extensions.insert(earlier);
+        } else {
+            extensions.remove::<Earlier>();
+        }
+        match result {
             Ok(response) => {
                 call.head(&response);
-                if self.end_at_headers {
+                if end_at_headers || call.span.is_none() {
                     call.end = End::Complete;
+                    drop(call);
                     Ok(response)
                 } else {
                     Ok(body::watch(response, call))
@@ -201,8 +113,163 @@ impl Future for CallFuture<'_> {
             }
             Err(error) => {
                 call.end = End::Failed(Failure::of(&error));
+                drop(call);
                 Err(error)
             }
-        })
+        }
+    })
+}
+
+/// One of the attempts of a call that is watched further out: it keeps that call's headers and makes no span.
+#[cold]
+fn attempt<'d>(
+    telemetry: &'d Telemetry,
+    mark: Mark,
+    request: Request,
+    extensions: &'d mut Extensions,
+    next: Next<'d>,
+) -> BoxFuture<'d, Result<Response>> {
+    /// Says what became of the attempt when nobody else does.
+    struct Attempt(Mark);
+    impl Drop for Attempt {
+        fn drop(&mut self) {
+            LogicalCall::update(self.0, Attempts::dropped);
+        }
     }
+    Box::pin(async move {
+        LogicalCall::update(mark, |attempts| count_retry(telemetry, attempts));
+        let attempt = Attempt(mark);
+        let result = next.run(request, extensions).await;
+        std::mem::forget(attempt);
+        LogicalCall::update(mark, |attempts| attempts.end(&result));
+        result
+    })
+}
+
+fn count_retry(telemetry: &Telemetry, attempts: &mut Attempts) {
+    if let Some(reason) = attempts.start()
+        && telemetry.switches().metrics_of(SpanGroup::HttpClient)
+    {
+        telemetry.instruments().http_client().retry(reason.as_str());
+    }
+}
+
+/// Telemetry has ended: what a request brought before that still goes on.
+#[cold]
+fn pass_on(telemetry: &Telemetry, request: &mut Request, extensions: &Extensions) {
+    if !matches!(extensions.get(), Some(TraceOptOut::All | TraceOptOut::Headers)) {
+        let cx = Context::current();
+        headers::pass_on(request, cx.span().span_context(), &cx, telemetry.propagators());
+    }
+}
+
+/// Writes the request's headers; `Some` when there is something to watch.
+fn begin(choices: &Choices, telemetry: &Telemetry, request: &mut Request, extensions: &mut Extensions) -> Option<Call> {
+    let opt_out = extensions.get::<TraceOptOut>().copied();
+    if opt_out == Some(TraceOptOut::All) {
+        return None;
+    }
+    let cx = Context::current();
+    let rollout = rollout_id_in(&cx);
+    let destination = choices.destination(request, extensions);
+    let silent = opt_out == Some(TraceOptOut::Span) || cx.is_telemetry_suppressed();
+    let switches = telemetry.switches();
+    let metrics = !silent && switches.metrics_of(SpanGroup::HttpClient);
+    let wants_span = !silent && switches.spans(SpanGroup::HttpClient) && {
+        let parent = cx.span();
+        let parent = parent.span_context();
+        // A parent-based sampler would say no: nothing is built.
+        !telemetry.parent_based() || !parent.is_valid() || parent.is_sampled()
+    };
+    let mut span = None;
+    let mut observed = None;
+    if wants_span || metrics {
+        let now = (SystemTime::now(), Instant::now());
+        let method = Method::of(request.method());
+        let target = Target::of(method, request.url(), telemetry.instruments().http_client());
+        if wants_span {
+            let template = choices.template(request, extensions);
+            span = Some(start(telemetry, request, &target, template, &destination, rollout.as_ref(), &cx, now.0));
+        }
+        observed = Some((target, now));
+    }
+    let mark = if opt_out == Some(TraceOptOut::Headers) {
+        Mark::Extensions
+    } else {
+        headers::inject(telemetry, request, span.as_ref(), &cx, rollout.as_ref(), destination.internal)
+    };
+    let (target, (started_at, started)) = observed?;
+    let span = span.filter(Span::is_recording);
+    if span.is_none() && !metrics {
+        return None;
+    }
+    if mark == Mark::Extensions {
+        extensions.insert(Inside);
+    }
+    let mut resent = 0;
+    if let Some(Earlier(attempts)) = extensions.get_mut() {
+        count_retry(telemetry, attempts);
+        resent = attempts.resent;
+    }
+    Some(Call {
+        telemetry: match &choices.telemetry {
+            Some(telemetry) => Handle::Owned(telemetry.clone()),
+            None => Handle::Process(Telemetry::process()),
+        },
+        span,
+        target,
+        metrics,
+        internal: destination.internal,
+        logical: LogicalCall::new(mark, destination.interned()),
+        resent,
+        started_at,
+        started,
+        status: 0,
+        version: None,
+        end: End::Dropped,
+    })
+}
+
+/// The CLIENT span. It is put into no context: nothing below it looks for one.
+#[expect(clippy::too_many_arguments, reason = "what is known of the call, each thing once")]
+fn start(
+    telemetry: &Telemetry,
+    request: &Request,
+    target: &Target,
+    template: Option<Text>,
+    destination: &Destination,
+    rollout: Option<&RolloutId>,
+    cx: &Context,
+    started_at: SystemTime,
+) -> Span {
+    let mut attributes = Vec::with_capacity(12);
+    attributes.push(KeyValue::new("http.request.method", target.method.as_attribute()));
+    if target.method == Method::Other {
+        attributes.push(KeyValue::new("http.request.method_original", request.method().to_string()));
+    }
+    attributes.push(KeyValue::new("url.full", Value::String(target.full.clone())));
+    attributes.push(KeyValue::new("server.address", Value::String(target.address.clone())));
+    attributes.extend(target.port.map(|port| KeyValue::new("server.port", i64::from(port))));
+    attributes.extend(rollout.map(|id| KeyValue::new(ROLLOUT_ID, id.to_value())));
+    if let Some(server) = &destination.server {
+        attributes.push(KeyValue::new("nemo.gym.http.destination.server.name", server.value()));
+    }
+    let name = match (&template, &target.template) {
+        (Some(template), _) => {
+            attributes.push(KeyValue::new("url.template", template.value()));
+            format!("{} {}", target.method.as_name(), template.as_str()).into()
+        }
+        (None, Some(template)) => {
+            attributes.push(KeyValue::new("url.template", template.value()));
+            target.name.name()
+        }
+        (None, None) => target.name.name(),
+    };
+    let tracer = telemetry.tracer(Scope::Client);
+    let mut builder =
+        tracer.span_builder(name).with_kind(SpanKind::Client).with_start_time(started_at).with_attributes(attributes);
+    if let Some(job) = crate::job::root_link(cx) {
+        builder = builder.with_links(vec![Link::new(job, Vec::new(), 0)]);
+    }
+    builder.start_with_context(tracer, cx)
 }

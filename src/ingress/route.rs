@@ -10,7 +10,7 @@ use super::http::{Method, Scheme, Version};
 use super::text::Text;
 use crate::config::ServerType;
 use crate::metrics::{LazyHistogram, ModelDialect};
-use crate::rollout::PrefixForm;
+use crate::rollout::{PrefixForm, split_prefix};
 use crate::span_group::SpanGroup;
 
 /// What a Gym route does: the span inside the SERVER span.
@@ -69,6 +69,16 @@ const GYM_ROUTES: &[(&str, Option<ServerType>)] = &[
     ("/v1/chat/completions", Some(ServerType::ResponsesApiModels)),
     ("/v1/messages", Some(ServerType::ResponsesApiModels)),
 ];
+
+/// The template of a Gym server's route, with its rollout prefix if it has one; for callers.
+pub(crate) fn gym_template(path: &str) -> Option<Text> {
+    let (form, path) = split_prefix(path).map_or((None, path), |(_, form, rest)| (Some(form), rest));
+    let (route, _) = GYM_ROUTES.iter().find(|(route, _)| *route == path)?;
+    Some(match form {
+        None => Text::Interned(route),
+        Some(form) => Text::new(&format!("{}{route}", form.template())),
+    })
+}
 
 /// One route, in one form of the rollout prefix or in none.
 pub(crate) struct Route {

@@ -81,7 +81,8 @@ where
     #[inline]
     fn call(&mut self, request: Request<B>) -> Self::Future {
         let switches = self.layer.telemetry.switches();
-        if switches.is_off() {
+        // After shutdown a request still belongs to its caller's trace, and so do the calls it makes.
+        if switches.is_off() && !switches.has_ended() {
             return ResponseFuture::off(self.inner.call(request));
         }
         call_on(&mut self.inner, &self.layer, switches, request)
@@ -237,7 +238,7 @@ fn spans<B>(
     let is_root = !parent.has_active_span();
     let mut cx = parent;
     if server {
-        state.route_known = !state.route.assumed;
+        state.route_known = !state.route.assumed && state.route.template.is_some();
         let mut attributes = server_attributes(state, head, target, request);
         attributes.extend(rollout.clone());
         let tracer = telemetry.tracer(Scope::Server);

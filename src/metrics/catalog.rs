@@ -3,6 +3,7 @@
 //! Sources: OpenTelemetry semantic conventions for `http.*` and `process.*` and `otel.sdk.*`; the Python original
 //! for `gym.*`.
 
+mod http_client;
 mod runtime;
 
 use opentelemetry::metrics::AsyncInstrument;
@@ -10,6 +11,7 @@ use opentelemetry::metrics::{
     Counter, Gauge, Histogram, Meter, ObservableCounter, ObservableGauge, ObservableUpDownCounter, UpDownCounter,
 };
 
+pub use http_client::*;
 pub use runtime::*;
 
 /// How a metric is recorded.
@@ -476,4 +478,4 @@ const ACCOUNTING: &[Metric] = &[
 ];
 
 /// Every metric of the crate, by room.
-pub const ALL: &[&[Metric]] = &[INGRESS, SUPERVISOR, ACCOUNTING, runtime::METRICS];
+pub const ALL: &[&[Metric]] = &[INGRESS, http_client::METRICS, SUPERVISOR, ACCOUNTING, runtime::METRICS];

@@ -4,6 +4,7 @@
 mod bound;
 pub mod catalog;
 mod gym;
+mod http_client;
 mod http_server;
 
 use std::sync::OnceLock;
@@ -15,6 +16,7 @@ use crate::config::ServerIdentity;
 pub(crate) use bound::LazyHistogram;
 pub use gym::ModelDialect;
 pub(crate) use gym::{Gym, ms};
+pub(crate) use http_client::{Durations, HttpClient};
 pub(crate) use http_server::{ActiveRequest, HttpServer};
 
 /// Scope of the `gym.*` metrics: upstream's, so that dashboards find them.
@@ -25,6 +27,7 @@ pub(crate) struct Instruments {
     /// For rooms that make instruments of their own (runtime, supervisor, sandbox).
     pub(crate) meter: Meter,
     pub(crate) http_server: HttpServer,
+    http_client: OnceLock<HttpClient>,
     pub(crate) gym: Gym,
     #[cfg(feature = "supervisor")]
     startup: OnceLock<Histogram<f64>>,
@@ -43,6 +46,7 @@ impl Instruments {
         Self {
             gym: Gym::new(&meter, identity),
             http_server,
+            http_client: OnceLock::new(),
             meter,
             #[cfg(feature = "supervisor")]
             startup: OnceLock::new(),
@@ -56,6 +60,11 @@ impl Instruments {
     }
 
     // Made at their first use: most processes never need them.
+
+    #[inline]
+    pub(crate) fn http_client(&self) -> &HttpClient {
+        self.http_client.get_or_init(|| HttpClient::new(&self.meter))
+    }
 
     #[cfg(feature = "supervisor")]
     pub(crate) fn startup(&self) -> &Histogram<f64> {

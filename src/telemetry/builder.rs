@@ -160,8 +160,8 @@ impl TelemetryBuilder {
             if let Some(provider) = tracer {
                 global::set_tracer_provider(provider);
             }
-            if let Some(provider) = meter {
-                global::set_meter_provider(provider);
+            if meter.is_some() {
+                global::set_meter_provider(telemetry.guarded_meter_provider());
             }
             telemetry
         });

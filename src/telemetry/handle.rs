@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 use std::time::Duration;
 
 use opentelemetry::InstrumentationScope;
+use opentelemetry::metrics::{Meter, MeterProvider as _};
 use opentelemetry::trace::TracerProvider as _;
 use opentelemetry_sdk::logs::SdkLoggerProvider;
 use opentelemetry_sdk::metrics::SdkMeterProvider;
@@ -14,6 +15,7 @@ use opentelemetry_sdk::trace::{SdkTracer, SdkTracerProvider};
 use tokio::sync::oneshot;
 
 use super::accounting::{DeliveryReport, LossLedger};
+use super::callbacks::GuardedMeterProvider;
 use super::providers::Providers;
 use super::shutdown::{DEFAULT_SHUTDOWN_TIMEOUT, Lifecycle, ShutdownGuard, ShutdownReport};
 use crate::config::ServerIdentity;
@@ -29,8 +31,6 @@ const ACTIVE: u32 = 1 << 16;
 const TRACES: u32 = 1 << 17;
 /// Metrics are recorded.
 const METRICS: u32 = 1 << 18;
-/// Shut down: nothing is made or measured any more, but a received context still goes on.
-const SHUT_DOWN: u32 = 1 << 19;
 
 /// The switches of a handle, read once at the head of every instrumented request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,6 +38,8 @@ pub(crate) struct Switches(u32);
 
 impl Switches {
     pub(crate) const OFF: Switches = Switches(0);
+    /// Off, after having been on.
+    const ENDED: Switches = Switches(1 << 19);
 
     pub(crate) fn new(groups: SpanGroups, traces: bool, metrics: bool) -> Self {
         Switches(groups.bits() | ACTIVE | if traces { TRACES } else { 0 } | if metrics { METRICS } else { 0 })
@@ -45,7 +47,12 @@ impl Switches {
     /// Wholly off: nothing is measured, headers stay untouched.
     #[inline]
     pub(crate) fn is_off(self) -> bool {
-        self.0 == 0
+        self.0 & ACTIVE == 0
+    }
+    /// Off, after having been on: what a request brought before still goes on.
+    #[inline]
+    pub(crate) fn has_ended(self) -> bool {
+        self == Self::ENDED
     }
     /// Whether spans of the group are made.
     #[inline]
@@ -96,6 +103,7 @@ struct Shared {
     tracers: [SdkTracer; 4],
     tracer_provider: SdkTracerProvider,
     meter_provider: SdkMeterProvider,
+    meters: GuardedMeterProvider<SdkMeterProvider>,
     logger_provider: Option<SdkLoggerProvider>,
     /// Metrics leave this process: by an exporter of ours, or a provider of somebody's.
     exports_metrics: bool,
@@ -188,6 +196,7 @@ impl Telemetry {
                 instruments,
                 startup: HandleStartup::default(),
                 tracer_provider,
+                meters: GuardedMeterProvider::new(meter_provider.clone()),
                 meter_provider,
                 logger_provider,
                 exports_metrics,
@@ -222,7 +231,7 @@ impl Telemetry {
 
     #[inline]
     pub(crate) fn switches(&self) -> Switches {
-        Switches(self.shared.switches.load(Relaxed))
+        self.shared.switches()
     }
     #[inline]
     pub(crate) fn tracer(&self, scope: Scope) -> &SdkTracer {
@@ -256,7 +265,7 @@ impl Telemetry {
 
     /// Whether telemetry is on: initialised as enabled and not yet shut down.
     pub fn is_enabled(&self) -> bool {
-        self.switches().0 & ACTIVE != 0
+        !self.switches().is_off()
     }
     /// The span groups that are on.
     pub fn span_groups(&self) -> SpanGroups {
@@ -277,6 +286,19 @@ impl Telemetry {
     /// The logger provider; `None` when logs are off.
     pub fn logger_provider(&self) -> Option<&SdkLoggerProvider> {
         self.shared.logger_provider.as_ref()
+    }
+    /// A meter for metrics of your own. Unlike one of [`Telemetry::meter_provider`], it guards callbacks of
+    /// observable instruments: one that panics or blocks costs the value of its own instrument only.
+    pub fn meter(&self, name: &'static str) -> Meter {
+        self.shared.meters.meter(name)
+    }
+    /// The meter provider behind [`Telemetry::meter`].
+    pub(super) fn guarded_meter_provider(&self) -> GuardedMeterProvider<SdkMeterProvider> {
+        self.shared.meters.clone()
+    }
+    /// Whether spans are made.
+    pub(super) fn makes_spans(&self) -> bool {
+        self.switches().0 & TRACES != 0
     }
     /// The providers that this handle made and must end.
     pub(super) fn own_providers(&self) -> (Option<SdkTracerProvider>, Option<SdkMeterProvider>) {
@@ -333,9 +355,13 @@ impl Telemetry {
 }
 
 impl Shared {
+    fn switches(&self) -> Switches {
+        Switches(self.switches.load(Relaxed))
+    }
+
     fn end(&self, timeout: Duration) -> ShutdownReport {
-        if self.switches.load(Relaxed) != Switches::OFF.0 {
-            self.switches.store(SHUT_DOWN, Relaxed);
+        if !self.switches().is_off() {
+            self.switches.store(Switches::ENDED.0, Relaxed);
         }
         if self.process_wide.load(Relaxed) {
             crate::span_group::set_process_groups(SpanGroups::NONE);

@@ -2,10 +2,10 @@
 
 pub(crate) mod accounting;
 mod builder;
+mod callbacks;
 pub(crate) mod console;
 mod handle;
-#[allow(dead_code)]
-mod logs;
+pub mod logs;
 #[cfg_attr(not(any(feature = "otlp-grpc", feature = "otlp-http")), path = "otlp_absent.rs")]
 mod otlp;
 mod providers;

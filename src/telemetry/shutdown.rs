@@ -145,8 +145,15 @@ fn end_providers(providers: Providers, timeout: Duration, deadline: Instant) -> 
     if let Some(otlp) = otlp {
         otlp.stop(deadline);
     }
+    ledger.close();
     if let Some(reporter) = reporter {
-        reporter.finish();
+        // On a thread: stderr may be a pipe that nobody empties.
+        let mut last_words = Tasks::default();
+        last_words.start("gym-end-report", move || {
+            reporter.finish();
+            true
+        });
+        last_words.wait(deadline.max(Instant::now() + Duration::from_millis(100)));
     }
     ShutdownReport { timed_out, delivery: ledger.snapshot() }
 }

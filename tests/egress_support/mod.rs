@@ -49,6 +49,7 @@ impl Rig {
         let telemetry = Telemetry::builder()
             .with_environment(Environment::from_iter(variables))
             .with_tracer_provider(provider.with_simple_exporter(spans.clone()).build())
+            .with_parent_based_sampler()
             .with_meter_provider(meter_provider.clone())
             .build();
         Self { telemetry, spans, metrics, meter_provider }
@@ -123,6 +124,17 @@ fn collect(metrics: &ResourceMetrics, points: &mut BTreeMap<(String, String), (u
             _ => {}
         }
     }
+}
+
+/// A handle with a tracer provider of its own, whose trace ids are known to be random; its spans go nowhere.
+pub fn own_provider(groups: &str) -> Telemetry {
+    let environment = Environment::from_iter([
+        ("NEMO_GYM_OTEL_ENABLED", "1"),
+        ("NEMO_GYM_OTEL_SPAN_GROUPS", groups),
+        ("NEMO_GYM_OTEL_METRICS_ENABLED", "0"),
+        ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:1"),
+    ]);
+    Telemetry::builder().with_environment(environment).build()
 }
 
 /// A remote parent T1/S1.

@@ -113,6 +113,11 @@ impl LossLedger {
         *self.last_collection.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Nobody waits any more for what exporters still hold: it counts as lost.
+    pub(crate) fn close(&self) {
+        self.signals.iter().for_each(|signal| signal.count_cut_off(0));
+    }
+
     /// Reads every counter.
     pub(crate) fn snapshot(&self) -> DeliveryReport {
         let [spans, log_records, metric_data_points] = &*self.signals;

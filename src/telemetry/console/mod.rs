@@ -87,3 +87,6 @@ fn dictionary<'a, V: 'a>(
         write(members.member(key), value);
     }
 }
+
+#[cfg(test)]
+mod tests;
