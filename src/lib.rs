@@ -23,7 +23,8 @@ pub mod telemetry;
 pub use config::{
     ConfigError, Environment, MemoryProfilingConfig, ServerIdentity, ServerType, TELEMETRY_CONFIG_KEY, TelemetryConfig,
     TelemetryEnv, configure_telemetry_env, configure_telemetry_env_in, is_telemetry_env_enabled,
-    is_telemetry_metrics_enabled, memory_profiling_config_from_env, strip_telemetry_env,
+    is_telemetry_env_enabled_in, is_telemetry_metrics_enabled, is_telemetry_metrics_enabled_in,
+    memory_profiling_config_from_env, memory_profiling_config_from_env_in, strip_telemetry_env,
 };
 pub use opentelemetry;
 pub use propagation::GymPropagator;

@@ -10,21 +10,21 @@
 //! ```
 //!
 //! The spans are made at that moment, with the times at which things happened: most of a start-up is over before
-//! telemetry exists. They hang under the supervisor's span for this server ([`STARTUP_TRACEPARENT`]) and begin when it
-//! spawned the process ([`STARTUP_SPAWN_NS`]). Without a supervisor they are a trace of their own. Requests never
+//! telemetry exists. They hang under the supervisor's span for this server (`NEMO_GYM_STARTUP_TRACEPARENT`) and begin when it
+//! spawned the process (`NEMO_GYM_STARTUP_SPAWN_NS`). Without a supervisor they are a trace of their own. Requests never
 //! become part of it, and a `TRACEPARENT` in the environment is not read by anything.
 //!
 //! Stages are contiguous and sum up to the whole:
 //!
 //! | stage | until |
 //! |---|---|
-//! | `venv_setup` | [`STARTUP_SETUP_DONE_NS`], where the launcher prepared something first |
+//! | `venv_setup` | `NEMO_GYM_STARTUP_SETUP_DONE_NS`, where the launcher prepared something first |
 //! | `interpreter_start` | the program's own code runs (the name is the Python servers', so that dashboards show both) |
 //! | `load_config` | telemetry begins to initialise |
 //! | `init_telemetry` | it has |
 //! | `setup_webserver` | [`server_ready`](Telemetry::server_ready) |
 //!
-//! [`ServerStartup`] names stages of one's own. A worker process of a server (one that has [`STARTUP_SERVE_NS`])
+//! [`ServerStartup`] names stages of one's own. A worker process of a server (one that has `NEMO_GYM_STARTUP_SERVE_NS`)
 //! reports `gym.server.startup.worker`, whose first stage is `worker_start`.
 //!
 //! Every stage is also a sample of `gym.server.startup_stage_duration_ms`, whether or not the span group `startup` is
@@ -45,7 +45,7 @@ use crate::telemetry::{Scope, Telemetry};
 pub(crate) use server::HandleStartup;
 pub use server::ServerStartup;
 pub(crate) use timeline::{Stage, Stamp, Timeline};
-pub use variables::{STARTUP_SERVE_NS, STARTUP_SETUP_DONE_NS, STARTUP_SPAWN_NS, STARTUP_TRACEPARENT, announce_worker};
+pub use variables::announce_worker;
 
 #[cfg(feature = "supervisor")]
 pub(crate) use variables::nanoseconds;

@@ -13,8 +13,20 @@ pub(crate) struct Stamp {
 }
 
 impl Stamp {
+    /// Now. Reads again where the thread was held up between the two clocks, so that they tell the same moment.
     pub(crate) fn now() -> Self {
-        Self { wall: SystemTime::now(), monotonic: Instant::now() }
+        let read = || {
+            let (before, wall, monotonic) = (Instant::now(), SystemTime::now(), Instant::now());
+            (monotonic - before, Self { wall, monotonic })
+        };
+        let mut best = read();
+        for _ in 0..3 {
+            if best.0 < Duration::from_micros(20) {
+                break;
+            }
+            best = std::cmp::min_by_key(best, read(), |(gap, _)| *gap);
+        }
+        best.1
     }
 }
 
@@ -44,6 +56,15 @@ pub(crate) struct Timeline {
 }
 
 impl Timeline {
+    /// A timeline that begins `at` a moment of this one, and tells the time as this one does as long as the wall clock
+    /// agrees: a server may be started again days later.
+    #[cfg(feature = "supervisor")]
+    pub(crate) fn branch(&self, at: Stamp) -> Self {
+        let ours = self.wall(at);
+        let agrees = at.wall.duration_since(ours).is_ok_and(|behind| behind < Duration::from_secs(1));
+        Self::new(Stamp { wall: if agrees { ours } else { at.wall }, ..at })
+    }
+
     /// A timeline that begins at `anchor`.
     pub(crate) fn new(anchor: Stamp) -> Self {
         Self { anchor, began: anchor.wall, stages: Vec::new() }
@@ -133,6 +154,18 @@ mod tests {
         let jumped = Stamp { wall: start.wall - Duration::from_secs(3600), ..after(start, 20) };
         timeline.mark("one", jumped);
         assert_eq!(sum(&timeline), Duration::from_millis(20));
+    }
+
+    #[cfg(feature = "supervisor")]
+    #[test]
+    fn a_branch_follows_the_wall_clock_only_where_it_left_ours() {
+        let start = Stamp::now();
+        let timeline = Timeline::new(start);
+        let late = |ms| Stamp { wall: after(start, 50).wall + Duration::from_millis(ms), ..after(start, 50) };
+        assert_eq!(timeline.branch(late(3)).began(), after(start, 50).wall);
+        assert_eq!(timeline.branch(late(5000)).began(), late(5000).wall);
+        let back = Stamp { wall: start.wall, ..after(start, 50) };
+        assert_eq!(timeline.branch(back).began(), start.wall, "never in the server's future");
     }
 
     #[test]

@@ -2,28 +2,21 @@
 //!
 //! Names and meaning are the Python original's: either side may be Python.
 
-use std::process::Command;
 use std::time::{Duration, SystemTime};
 
-use crate::config::Environment;
+use crate::config::variables::{
+    NEMO_GYM_STARTUP_SERVE_NS, NEMO_GYM_STARTUP_SETUP_DONE_NS, NEMO_GYM_STARTUP_SPAWN_NS, NEMO_GYM_STARTUP_TRACEPARENT,
+};
+use crate::config::{ChildCommand, Environment};
 use crate::diagnostics;
-
-/// When the supervisor spawned this server: nanoseconds since the Unix epoch.
-pub const STARTUP_SPAWN_NS: &str = "NEMO_GYM_STARTUP_SPAWN_NS";
-/// When a launcher that prepares the server's environment was done with it: nanoseconds since the Unix epoch.
-pub const STARTUP_SETUP_DONE_NS: &str = "NEMO_GYM_STARTUP_SETUP_DONE_NS";
-/// Told to a server's worker processes: when the main process handed over to them, in nanoseconds since the Unix epoch.
-pub const STARTUP_SERVE_NS: &str = "NEMO_GYM_STARTUP_SERVE_NS";
-/// W3C `traceparent` of the supervisor's `gym.startup.server` span for this server.
-pub const STARTUP_TRACEPARENT: &str = "NEMO_GYM_STARTUP_TRACEPARENT";
 
 /// A start-up that takes longer is none: the variable is left over from another process.
 const LONGEST: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// Tells a worker process of this server, before it is spawned, when the main process handed over to it. The worker
-/// then reports `gym.server.startup.worker` from that moment. (For tokio: `command.as_std_mut()`.)
-pub fn announce_worker(command: &mut Command) {
-    command.env(STARTUP_SERVE_NS, nanoseconds(SystemTime::now()));
+/// then reports `gym.server.startup.worker` from that moment.
+pub fn announce_worker<C: ChildCommand>(command: &mut C) {
+    command.std_command().env(NEMO_GYM_STARTUP_SERVE_NS, nanoseconds(SystemTime::now()));
 }
 
 /// The moment as these variables have it.
@@ -58,11 +51,11 @@ impl Variables {
             number.filter(|n| *n > 0).or_else(|| ignore(name))
         };
         Self {
-            spawn: number(STARTUP_SPAWN_NS),
-            setup_done: number(STARTUP_SETUP_DONE_NS),
-            serve: number(STARTUP_SERVE_NS),
-            worker: environment.get(STARTUP_SERVE_NS).is_some(),
-            traceparent: environment.get(STARTUP_TRACEPARENT).map(str::to_owned),
+            spawn: number(NEMO_GYM_STARTUP_SPAWN_NS),
+            setup_done: number(NEMO_GYM_STARTUP_SETUP_DONE_NS),
+            serve: number(NEMO_GYM_STARTUP_SERVE_NS),
+            worker: environment.get(NEMO_GYM_STARTUP_SERVE_NS).is_some(),
+            traceparent: environment.get(NEMO_GYM_STARTUP_TRACEPARENT).map(str::to_owned),
         }
     }
 
@@ -74,11 +67,11 @@ impl Variables {
             let at = SystemTime::UNIX_EPOCH.checked_add(Duration::from_nanos(number?));
             at.filter(|at| (earliest..=entered).contains(at)).or_else(|| ignore(name))
         };
-        let spawn = within(STARTUP_SPAWN_NS, self.spawn, oldest);
+        let spawn = within(NEMO_GYM_STARTUP_SPAWN_NS, self.spawn, oldest);
         Before {
             spawn,
-            setup_done: within(STARTUP_SETUP_DONE_NS, self.setup_done, spawn.unwrap_or(oldest)),
-            serve: within(STARTUP_SERVE_NS, self.serve, oldest),
+            setup_done: within(NEMO_GYM_STARTUP_SETUP_DONE_NS, self.setup_done, spawn.unwrap_or(oldest)),
+            serve: within(NEMO_GYM_STARTUP_SERVE_NS, self.serve, oldest),
         }
     }
 }
@@ -99,7 +92,8 @@ mod tests {
     const NOW: u64 = 1_800_000_000_000_000_000;
 
     fn before(spawn: &str, setup_done: &str) -> Before {
-        let environment = Environment::from_iter([(STARTUP_SPAWN_NS, spawn), (STARTUP_SETUP_DONE_NS, setup_done)]);
+        let environment =
+            Environment::from_iter([(NEMO_GYM_STARTUP_SPAWN_NS, spawn), (NEMO_GYM_STARTUP_SETUP_DONE_NS, setup_done)]);
         Variables::read(&environment).before(at(NOW))
     }
 

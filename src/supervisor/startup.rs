@@ -2,7 +2,6 @@
 
 use std::borrow::Cow;
 use std::collections::HashMap;
-use std::process::Command;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use opentelemetry::propagation::TextMapPropagator as _;
@@ -10,12 +9,14 @@ use opentelemetry::trace::{Status, TraceContextExt as _};
 use opentelemetry::{Context, KeyValue};
 
 use super::ActiveServer;
-use crate::config::ServerIdentity;
+use crate::config::variables::{
+    NEMO_GYM_STARTUP_SERVE_NS, NEMO_GYM_STARTUP_SETUP_DONE_NS, NEMO_GYM_STARTUP_SPAWN_NS, NEMO_GYM_STARTUP_TRACEPARENT,
+};
+use crate::config::{ChildCommand, ServerIdentity};
 use crate::metrics::ms;
 use crate::propagation::GymPropagator;
 use crate::span_group::SpanGroup;
-use crate::startup::{self, STARTUP_SERVE_NS, STARTUP_SETUP_DONE_NS, STARTUP_SPAWN_NS, STARTUP_TRACEPARENT};
-use crate::startup::{Stamp, Timeline};
+use crate::startup::{self, Stamp, Timeline};
 use crate::telemetry::{Scope, Telemetry};
 
 /// A supervisor's start-up: the span `gym.startup`, a child per stage, and `gym.startup.server` for each server from
@@ -82,34 +83,36 @@ impl SupervisorStartup {
         (state.last_spawn, state.last_verdict) = (None, None);
     }
 
-    /// A server is about to be spawned by `command` (for tokio: `command.as_std_mut()`): begins its
-    /// `gym.startup.server` and writes what the server needs to report its own start-up under it into the command's
+    /// A server is about to be spawned by `command`: begins its `gym.startup.server` and writes what the server needs to report its own start-up under it into the command's
     /// environment. The first call decides which telemetry `gym.startup` belongs to.
     ///
     /// With telemetry off the command is left alone.
-    pub fn server(
+    pub fn server<C: ChildCommand>(
         &mut self,
         telemetry: &Telemetry,
         identity: &ServerIdentity,
-        command: &mut Command,
+        command: &mut C,
     ) -> StartingServer {
         let spawned = Stamp::now();
         let parent = self.attach(telemetry).cloned();
-        lock(&self.state).last_spawn = Some(spawned);
+        let timeline = {
+            let mut state = lock(&self.state);
+            state.last_spawn = Some(spawned);
+            state.timeline.branch(spawned)
+        };
         let attributes = startup::identity_attributes(identity);
-        // A clock of its own: a server may be started again long after the supervisor.
-        let timeline = Timeline::new(spawned);
         let span = parent.map(|parent| {
             startup::start_span(telemetry, "gym.startup.server", timeline.began(), attributes.clone(), &parent)
         });
         if telemetry.is_enabled() {
+            let command = command.std_command();
             // Whatever this process was told about its own start is not the child's.
-            for name in [STARTUP_SETUP_DONE_NS, STARTUP_SERVE_NS, STARTUP_TRACEPARENT] {
+            for name in [NEMO_GYM_STARTUP_SETUP_DONE_NS, NEMO_GYM_STARTUP_SERVE_NS, NEMO_GYM_STARTUP_TRACEPARENT] {
                 command.env_remove(name);
             }
-            command.env(STARTUP_SPAWN_NS, startup::nanoseconds(timeline.began()));
+            command.env(NEMO_GYM_STARTUP_SPAWN_NS, startup::nanoseconds(timeline.began()));
             if let Some(traceparent) = span.as_ref().and_then(traceparent) {
-                command.env(STARTUP_TRACEPARENT, traceparent);
+                command.env(NEMO_GYM_STARTUP_TRACEPARENT, traceparent);
             }
         }
         StartingServer {

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
-use crate::config::ServerIdentity;
+use crate::config::{MemoryProfilingConfig, ServerIdentity};
 use crate::diagnostics::{self, RateLimit};
 use crate::telemetry::Telemetry;
 
@@ -37,7 +37,7 @@ use tree::ServerKey;
 /// Time between two samples where nothing else is said.
 pub const DEFAULT_INTERVAL: Duration = Duration::from_secs(1);
 /// The shortest time between two samples.
-pub const MIN_INTERVAL: Duration = Duration::from_millis(50);
+pub const MIN_INTERVAL: Duration = Duration::from_millis(10);
 /// The longest time between two samples.
 pub const MAX_INTERVAL: Duration = Duration::from_secs(24 * 60 * 60);
 
@@ -185,6 +185,15 @@ pub struct MemoryProfiler {
 }
 
 impl MemoryProfiler {
+    /// Starts a profiler as the configuration has it: one that does nothing where `memory_profiling.enabled` is not set.
+    pub fn from_config(telemetry: &Telemetry, config: &MemoryProfilingConfig) -> Self {
+        if config.enabled {
+            Self::builder().with_interval(config.interval()).start(telemetry)
+        } else {
+            MemoryProfiler { shared: None }
+        }
+    }
+
     /// Choices for a new profiler.
     pub fn builder() -> MemoryProfilerBuilder {
         MemoryProfilerBuilder { interval: DEFAULT_INTERVAL, rss_only: false, proc_root: PathBuf::from("/proc") }

@@ -195,8 +195,7 @@ impl Sum {
 /// A server has ended when its root process is gone, is another one, or is a zombie that nothing lives under. (A main
 /// thread that has exited before the others leaves a zombie with children.)
 fn has_ended(server: &Watched, processes: &HashMap<i32, ProcessStat>) -> bool {
-    match processes.get(&server.id.pid).filter(|stat| stat.id == server.id) {
-        None => true,
-        Some(root) => root.zombie && !processes.values().any(|stat| stat.parent == server.id.pid && !stat.zombie),
-    }
+    let Some(root) = processes.get(&server.id.pid).filter(|stat| stat.id == server.id) else { return true };
+    let below = || tree::assign(processes, &HashMap::from([(server.id, server.key)]), |_| None).into_keys();
+    root.zombie && below().all(|pid| processes.get(&pid).is_none_or(|stat| stat.zombie))
 }

@@ -17,19 +17,42 @@ pub(super) struct FirstBytes(Mutex<State>);
 #[derive(Debug, Default)]
 struct State {
     bytes: Vec<u8>,
-    /// The server closed the connection before it said anything.
+    /// The server closed or reset the connection before it said anything.
     hung_up: bool,
 }
 
 const ENOUGH: usize = 5;
 
+/// What the first bytes look like.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum FirstWord {
+    /// There are none, or too few.
+    None,
+    /// There are none and never will be.
+    HungUp,
+    /// A SETTINGS frame.
+    Http2,
+    /// A TLS alert or handshake.
+    Tls,
+    Other,
+}
+
 impl FirstBytes {
-    pub(super) fn get(&self) -> Vec<u8> {
-        self.lock().bytes.clone()
+    pub(super) fn verdict(&self) -> FirstWord {
+        let state = self.lock();
+        match state.bytes.as_slice() {
+            [] if state.hung_up => FirstWord::HungUp,
+            [0x15 | 0x16, 0x03, ..] => FirstWord::Tls,
+            // A server's first frame (RFC 9113, section 3.4): three bytes of length, then the type.
+            [0, _, _, 4, ..] => FirstWord::Http2,
+            [_, _, _, _, ..] => FirstWord::Other,
+            _ => FirstWord::None,
+        }
     }
 
-    pub(super) fn hung_up(&self) -> bool {
-        self.lock().hung_up
+    /// A new connection is on its way.
+    pub(super) fn forget(&self) {
+        *self.lock() = State::default();
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, State> {
@@ -47,8 +70,16 @@ pub(super) struct Watched<T> {
 
 impl<T> Watched<T> {
     pub(super) fn new(stream: T, first_bytes: &Arc<FirstBytes>) -> Self {
-        *first_bytes.lock() = State::default();
         Self { stream, noted: 0, first_bytes: Arc::clone(first_bytes) }
+    }
+
+    /// A server that closes a connection before it has read all of it resets it, which shows in either
+    /// direction.
+    fn noting_silence<R>(&self, result: io::Result<R>) -> io::Result<R> {
+        if self.noted == 0 && result.is_err() {
+            self.first_bytes.lock().hung_up = true;
+        }
+        result
     }
 }
 
@@ -61,7 +92,8 @@ impl<T: Read + Unpin> Read for Watched<T> {
         let mut bytes = [0; ENOUGH];
         let wanted = (ENOUGH - self.noted).min(buf.remaining());
         let mut own = hyper::rt::ReadBuf::new(&mut bytes[..wanted]);
-        ready!(Pin::new(&mut self.stream).poll_read(cx, own.unfilled()))?;
+        let read = ready!(Pin::new(&mut self.stream).poll_read(cx, own.unfilled()));
+        self.noting_silence(read)?;
         let filled = own.filled();
         let mut state = self.first_bytes.lock();
         state.bytes.extend_from_slice(filled);
@@ -75,7 +107,8 @@ impl<T: Read + Unpin> Read for Watched<T> {
 
 impl<T: Write + Unpin> Write for Watched<T> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write(cx, buf)
+        let written = ready!(Pin::new(&mut self.stream).poll_write(cx, buf));
+        Poll::Ready(self.noting_silence(written))
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -95,7 +128,8 @@ impl<T: Write + Unpin> Write for Watched<T> {
         cx: &mut Context<'_>,
         bufs: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write_vectored(cx, bufs)
+        let written = ready!(Pin::new(&mut self.stream).poll_write_vectored(cx, bufs));
+        Poll::Ready(self.noting_silence(written))
     }
 }
 
