@@ -1,0 +1,144 @@
+//! Traces in the terminal.
+
+use std::collections::{HashMap, HashSet};
+use std::io::IsTerminal as _;
+
+use crate::span::Span;
+use crate::verdict::{Rollout, Trace, Verdict};
+
+const BAR: usize = 36;
+
+/// Prints at most `limit` rollouts: all in their order if there are no more, else the faulty and the slowest ones.
+pub fn print(verdict: &Verdict, limit: usize) {
+    let mut rollouts: Vec<&Rollout> = verdict.rollouts.iter().collect();
+    if rollouts.len() > limit {
+        rollouts.sort_by_key(|rollout| (rollout.faults.is_empty(), std::cmp::Reverse(rollout.outcome.duration)));
+        rollouts.truncate(limit);
+        println!("The {limit} rollouts that are worst off, of {}:\n", verdict.rollouts.len());
+    } else {
+        rollouts.sort_by_key(|rollout| rollout.traces.first().and_then(|trace| trace.first()).map(|span| span.start));
+    }
+    let paint = Paint { on: std::io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none() };
+    for rollout in rollouts {
+        for trace in &rollout.traces {
+            print_trace(rollout, trace, &paint);
+        }
+    }
+}
+
+fn print_trace(rollout: &Rollout, trace: &Trace, paint: &Paint) {
+    let (Some(start), Some(end)) = (trace.iter().map(|s| s.start).min(), trace.iter().map(|s| s.end).max()) else {
+        return;
+    };
+    let reward = match &rollout.outcome.reward {
+        Ok(reward) => format!("reward {reward}"),
+        Err(error) => paint.red(error),
+    };
+    let title = format!("rollout {}", rollout.outcome.id);
+    println!(
+        "{}  trace {}  {} spans  {:.1} ms  {reward}",
+        paint.bold(&title),
+        trace[0].trace_id,
+        trace.len(),
+        ms(end - start)
+    );
+    let rows = rows(trace);
+    let width = |text: &dyn Fn(&Row) -> usize| rows.iter().map(text).max().unwrap_or(0);
+    let (servers, names) = (width(&|row| row.span.server.chars().count()), width(&|row| row.name().chars().count()));
+    for row in &rows {
+        let Row { span, .. } = row;
+        let bar = bar(span.start - start, span.end - start, end - start);
+        let failed = span.status == "ERROR";
+        let mark = match (failed, span.text("error.type")) {
+            (true, Some(kind)) => paint.red(&format!(" ✗ {kind}")),
+            (true, None) => paint.red(" ✗ error"),
+            (false, _) => String::new(),
+        };
+        println!(
+            "  {} {:<names$} {:<8} {:>9.2} ms {:>9.2} ms {}{mark}",
+            paint.of_server(&format!("{:<servers$}", span.server)),
+            row.name(),
+            span.kind,
+            ms(span.start - start),
+            ms(span.end.saturating_sub(span.start)),
+            if failed { paint.red(&bar) } else { bar },
+        );
+    }
+    println!();
+}
+
+/// A span and how it hangs below the others.
+struct Row<'a> {
+    branch: String,
+    span: &'a Span,
+}
+
+impl Row<'_> {
+    fn name(&self) -> String {
+        format!("{}{}", self.branch, self.span.name)
+    }
+}
+
+/// The spans in the order of a depth-first walk, children by their start. A span whose parent is missing is a root.
+fn rows<'a>(trace: &Trace<'a>) -> Vec<Row<'a>> {
+    let ids: HashSet<&str> = trace.iter().map(|span| span.span_id.as_str()).collect();
+    let mut children: HashMap<Option<&str>, Vec<&Span>> = HashMap::new();
+    for span in trace {
+        let parent = span.parent_span_id.as_deref().filter(|parent| ids.contains(parent) && *parent != span.span_id);
+        children.entry(parent).or_default().push(span);
+    }
+    let mut rows = Vec::with_capacity(trace.len());
+    // On a stack, last child first: (span, its branch, what its children's branches begin with).
+    let mut open: Vec<(&Span, String, String)> = Vec::new();
+    for root in children.remove(&None).into_iter().flatten().rev() {
+        open.push((root, String::new(), String::new()));
+    }
+    while let Some((span, branch, stem)) = open.pop() {
+        let below = children.remove(&Some(span.span_id.as_str())).unwrap_or_default();
+        let last = below.len().saturating_sub(1);
+        for (index, child) in below.into_iter().enumerate().rev() {
+            let (fork, next) = if index == last { ("└ ", "  ") } else { ("├ ", "│ ") };
+            open.push((child, format!("{stem}{fork}"), format!("{stem}{next}")));
+        }
+        rows.push(Row { branch, span });
+    }
+    rows
+}
+
+/// Where the span lies in the trace's time.
+fn bar(from: u64, to: u64, total: u64) -> String {
+    let cell = |at: u64| (at as f64 / total.max(1) as f64 * BAR as f64) as usize;
+    let from = cell(from).min(BAR - 1);
+    let to = cell(to).clamp(from + 1, BAR);
+    format!("{}{}{}", "·".repeat(from), "█".repeat(to - from), "·".repeat(BAR - to))
+}
+
+fn ms(nanoseconds: u64) -> f64 {
+    nanoseconds as f64 / 1e6
+}
+
+/// Colours, where the terminal has them.
+struct Paint {
+    on: bool,
+}
+
+impl Paint {
+    fn with(&self, code: u8, text: &str) -> String {
+        if self.on { format!("\x1b[{code}m{text}\x1b[0m") } else { text.to_owned() }
+    }
+
+    fn bold(&self, text: &str) -> String {
+        self.with(1, text)
+    }
+
+    fn red(&self, text: &str) -> String {
+        self.with(31, text)
+    }
+
+    /// The same colour for the same server.
+    fn of_server(&self, padded: &str) -> String {
+        const COLOURS: [u8; 5] = [36, 33, 32, 35, 34];
+        let sum: usize = padded.trim_end().bytes().map(usize::from).sum();
+        self.with(COLOURS[sum % COLOURS.len()], padded)
+    }
+}
