@@ -33,7 +33,6 @@
 //! Placement, spans and metrics of servers: [`ingress`]; of clients: [`egress`]; [`propagation`]; variables:
 //! [`config`]; exporters, shutdown and loss: [`telemetry`]; the tokio monitor: [`runtime`].
 #![doc = concat!("\n\n", include_str!("../docs/fleets.md"))]
-
 #![forbid(unsafe_code)]
 #![warn(missing_docs, missing_debug_implementations)]
 

@@ -73,7 +73,8 @@ fn every_series_and_label_of_the_dashboard_exists() {
                 checked += 1;
             }
             let legend = target["legendFormat"].as_str().unwrap();
-            let shown = legend.split("{{").skip(1).filter_map(|part| part.split_once("}}")).map(|(key, _)| key.to_owned());
+            let shown =
+                legend.split("{{").skip(1).filter_map(|part| part.split_once("}}")).map(|(key, _)| key.to_owned());
             for key in keys.into_iter().chain(shown) {
                 assert!(labels.contains(&key), "label {key} in {expression}");
             }
