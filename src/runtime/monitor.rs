@@ -95,14 +95,14 @@ impl RuntimeMonitorBuilder {
         self
     }
 
-    /// Time between two samples of the lag, 1 ms to 1 h. Default: the telemetry handle's
+    /// Time between two samples of the lag, 1 ms to a day. Default: the telemetry handle's
     /// `event_loop_sample_interval_seconds`, 1 s.
     pub fn with_sample_interval(mut self, interval: Duration) -> Self {
         self.sample_interval = Some(interval);
         self
     }
 
-    /// How long a worker must make no progress to count as stuck, 1 ms to 1 h. Default: 100 ms. Keep it well above 61
+    /// How long a worker must make no progress to count as stuck, 1 ms to a day. Default: 100 ms. Keep it well above 61
     /// times the longest poll that is normal for your tasks.
     pub fn with_stuck_threshold(mut self, threshold: Duration) -> Self {
         self.stuck_threshold = Some(threshold);
