@@ -65,7 +65,9 @@ pub(super) fn handle<'d>(
     next: Next<'d>,
 ) -> BoxFuture<'d, Result<Response>> {
     let telemetry = choices.telemetry.as_ref().unwrap_or_else(|| Telemetry::process());
-    if telemetry.switches().is_off() {
+    let switches = telemetry.switches();
+    // After shutdown nothing is measured, and what a request brought still goes on.
+    if switches.is_off() && !switches.has_ended() {
         return next.run(request, extensions);
     }
     if let Some(logical) = LogicalCall::of(&request, extensions) {

@@ -31,8 +31,6 @@ const ACTIVE: u32 = 1 << 16;
 const TRACES: u32 = 1 << 17;
 /// Metrics are recorded.
 const METRICS: u32 = 1 << 18;
-/// Shut down: nothing is made or measured any more, but a received context still goes on.
-const SHUT_DOWN: u32 = 1 << 19;
 
 /// The switches of a handle, read once at the head of every instrumented request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,6 +38,8 @@ pub(crate) struct Switches(u32);
 
 impl Switches {
     pub(crate) const OFF: Switches = Switches(0);
+    /// Off, after having been on.
+    const ENDED: Switches = Switches(1 << 19);
 
     pub(crate) fn new(groups: SpanGroups, traces: bool, metrics: bool) -> Self {
         Switches(groups.bits() | ACTIVE | if traces { TRACES } else { 0 } | if metrics { METRICS } else { 0 })
@@ -47,7 +47,12 @@ impl Switches {
     /// Wholly off: nothing is measured, headers stay untouched.
     #[inline]
     pub(crate) fn is_off(self) -> bool {
-        self.0 == 0
+        self.0 & ACTIVE == 0
+    }
+    /// Off, after having been on: what a request brought before still goes on.
+    #[inline]
+    pub(crate) fn has_ended(self) -> bool {
+        self == Self::ENDED
     }
     /// Whether spans of the group are made.
     #[inline]
@@ -226,7 +231,7 @@ impl Telemetry {
 
     #[inline]
     pub(crate) fn switches(&self) -> Switches {
-        Switches(self.shared.switches.load(Relaxed))
+        self.shared.switches()
     }
     #[inline]
     pub(crate) fn tracer(&self, scope: Scope) -> &SdkTracer {
@@ -260,7 +265,7 @@ impl Telemetry {
 
     /// Whether telemetry is on: initialised as enabled and not yet shut down.
     pub fn is_enabled(&self) -> bool {
-        self.switches().0 & ACTIVE != 0
+        !self.switches().is_off()
     }
     /// The span groups that are on.
     pub fn span_groups(&self) -> SpanGroups {
@@ -350,9 +355,13 @@ impl Telemetry {
 }
 
 impl Shared {
+    fn switches(&self) -> Switches {
+        Switches(self.switches.load(Relaxed))
+    }
+
     fn end(&self, timeout: Duration) -> ShutdownReport {
-        if self.switches.load(Relaxed) != Switches::OFF.0 {
-            self.switches.store(SHUT_DOWN, Relaxed);
+        if !self.switches().is_off() {
+            self.switches.store(Switches::ENDED.0, Relaxed);
         }
         if self.process_wide.load(Relaxed) {
             crate::span_group::set_process_groups(SpanGroups::NONE);
