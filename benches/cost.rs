@@ -274,7 +274,7 @@ fn client(scenario: &str, measure: &mut dyn Measure) {
     let builder = reqwest_middleware::ClientBuilder::new(reqwest::Client::new());
     let builder = match scenario {
         "client-bare" => builder,
-        _ => builder.with(TracePropagation::builder().with_telemetry(&telemetry(scenario)).build()),
+        _ => builder.with(TracePropagation::builder().with_telemetry(telemetry(scenario)).build()),
     };
     let client: ClientWithMiddleware = builder.with(Canned).build();
     let flags = if scenario == "client-unsampled" { TraceFlags::NOT_SAMPLED } else { TraceFlags::SAMPLED };
