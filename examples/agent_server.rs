@@ -6,6 +6,8 @@
 //! where `/run` gives the rollout's id to its spans.
 
 mod common;
+#[path = "agent/config.rs"]
+mod config;
 #[path = "agent/neighbours.rs"]
 mod neighbours;
 #[path = "agent/trajectory.rs"]
@@ -23,14 +25,15 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{Router, post};
 use nemo_gym_telemetry::ingress::GymTelemetryLayer;
 use nemo_gym_telemetry::rollout::{rollout_id_from_run_body, set_rollout_id, with_rollout_prefix};
-use nemo_gym_telemetry::{ServerIdentity, ServerType, Telemetry};
+use nemo_gym_telemetry::{ServerIdentity, ServerType, Telemetry, serve};
 use serde_json::{Value, json};
 
 use crate::common::args::Args;
 use crate::common::http::{ApiError, missing, object, valid, with_common_routes, with_limits};
 use crate::common::responses_api::{full_request, full_response, is_type, list, response_faults, set_default};
 use crate::common::session::{cookies, with_session};
-use neighbours::{Neighbours, Reply, RolloutPrefixes};
+use config::Config;
+use neighbours::{Neighbour, Neighbours, Reply};
 use trajectory::Trajectory;
 
 const NAME: &str = "example_agent";
@@ -41,7 +44,7 @@ const MAX_STEPS: usize = 256;
 #[derive(Debug)]
 struct Agent {
     neighbours: Neighbours,
-    prefixes: RolloutPrefixes,
+    config: Config,
 }
 
 #[tokio::main]
@@ -53,14 +56,22 @@ async fn main() -> std::io::Result<()> {
 pub async fn run(args: &Args) -> std::io::Result<()> {
     let identity = ServerIdentity::new(NAME, ServerType::ResponsesApiAgents);
     let telemetry = Telemetry::builder().with_default_identity(identity).init();
-    let (model, resources) = (args.base_url("model-url"), args.base_url("resources-url"));
     let listener = common::bind(args.get_or("port", 0)).await?;
-    let own = format!("http://{}", listener.local_addr()?);
-    let agent =
-        Agent { neighbours: Neighbours::new(model, resources, own)?, prefixes: RolloutPrefixes::from_process() };
+    let name = telemetry.identity().name().unwrap_or(NAME).to_owned();
+    let config = Config::from_process(&name);
+    let neighbour = |name: &str, url: String| Neighbour { name: name.to_owned(), url };
+    let neighbours = Neighbours::new(
+        neighbour(&config.model, args.base_url("model-url")),
+        neighbour(&config.resources, args.base_url("resources-url")),
+        neighbour(&name, format!("http://{}", listener.local_addr()?)),
+    )?;
+    let agent = Agent { neighbours, config };
     let app = router(agent, &telemetry);
-    common::announce(&listener)?;
-    common::serve(listener, app, &telemetry).await
+    let address = listener.local_addr()?;
+    // SIGTERM and SIGINT are heard from here on: a process that says it is ready can be told to end.
+    let server = serve(listener, app, &telemetry).into_future();
+    common::announce(address);
+    server.await
 }
 
 fn router(agent: Agent, telemetry: &Telemetry) -> Router {
@@ -79,7 +90,7 @@ async fn run_rollout(State(agent): State<Arc<Agent>>, headers: HeaderMap, body: 
     valid(missing(&body, &[], &["responses_create_params"]))?;
     valid(missing(&body["responses_create_params"], &["responses_create_params"], &["input"]))?;
     let id = match rollout_id_from_run_body(&body) {
-        Err(error) if agent.prefixes.any() => return Err(ApiError::Failed(error.to_string())),
+        Err(error) if agent.config.needs_rollout_id() => return Err(ApiError::Failed(error.to_string())),
         id => id.ok().flatten(),
     };
     if let Some(id) = &id {
@@ -91,12 +102,13 @@ async fn run_rollout(State(agent): State<Arc<Agent>>, headers: HeaderMap, body: 
         body.remove("_ng_rollout_id");
     }
 
-    let Agent { neighbours, prefixes } = &*agent;
-    let prefix = prefixes.for_resources(id.as_ref());
+    let Agent { neighbours, config } = &*agent;
+    let prefix = config.resources_prefix(id.as_ref());
     let caller = cookies(&headers).into_iter().collect();
     let seeded = neighbours.resources(&prefix, "seed_session", &body, &caller).await?.success()?;
 
-    let answered = neighbours.own(&prefixes.for_responses(id.as_ref()), &question, &seeded.cookies).await?.success()?;
+    let answered =
+        neighbours.own(&config.responses_prefix(id.as_ref()), &question, &seeded.cookies).await?.success()?;
     let cookies = answered.cookies.clone();
     let mut answer = answered.json()?;
     let trajectory = answer.as_object_mut().and_then(|answer| answer.remove("_ng_trajectory"));
@@ -133,7 +145,7 @@ async fn responses(
         Value::Array(items) => items,
         text => vec![json!({"role": "user", "content": text})],
     };
-    let mut trajectory = agent.prefixes.observed(prefix).map(Trajectory::new);
+    let mut trajectory = agent.config.recorded_rollout(prefix).map(|id| Trajectory::new(id, &agent.config.model));
     let question = conversation.len();
     let mut tool_cookies: BTreeMap<String, String> = cookies(&headers).into_iter().collect();
     let mut model_cookies = BTreeMap::new();

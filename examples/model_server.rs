@@ -23,7 +23,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{Router, post};
 use nemo_gym_telemetry::ingress::GymTelemetryLayer;
 use nemo_gym_telemetry::rollout::with_rollout_prefix;
-use nemo_gym_telemetry::{ServerIdentity, ServerType, Telemetry};
+use nemo_gym_telemetry::{ServerIdentity, ServerType, Telemetry, serve};
 use serde_json::{Value, json};
 
 use crate::common::args::Args;
@@ -101,8 +101,11 @@ pub async fn run(args: &Args) -> std::io::Result<()> {
     let model = Model { backend, chunk_pause: Duration::from_millis(args.get_or("chunk-ms", 30)) };
     let listener = common::bind(args.get_or("port", 0)).await?;
     let app = router(model, &telemetry);
-    common::announce(&listener)?;
-    common::serve(listener, app, &telemetry).await
+    let address = listener.local_addr()?;
+    // SIGTERM and SIGINT are heard from here on: a process that says it is ready can be told to end.
+    let server = serve(listener, app, &telemetry).into_future();
+    common::announce(address);
+    server.await
 }
 
 fn router(model: Model, telemetry: &Telemetry) -> Router {

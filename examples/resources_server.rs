@@ -11,7 +11,7 @@ use axum::body::Bytes;
 use axum::routing::{Router, any, post};
 use nemo_gym_telemetry::ingress::GymTelemetryLayer;
 use nemo_gym_telemetry::rollout::with_rollout_prefix;
-use nemo_gym_telemetry::{ServerIdentity, ServerType, Telemetry};
+use nemo_gym_telemetry::{ServerIdentity, ServerType, Telemetry, serve};
 use serde_json::{Value, json};
 
 use crate::common::args::Args;
@@ -33,8 +33,11 @@ pub async fn run(args: &Args) -> std::io::Result<()> {
     let telemetry = Telemetry::builder().with_default_identity(identity).init();
     let listener = common::bind(args.get_or("port", 0)).await?;
     let app = router(&telemetry);
-    common::announce(&listener)?;
-    common::serve(listener, app, &telemetry).await
+    let address = listener.local_addr()?;
+    // SIGTERM and SIGINT are heard from here on: a process that says it is ready can be told to end.
+    let server = serve(listener, app, &telemetry).into_future();
+    common::announce(address);
+    server.await
 }
 
 fn router(telemetry: &Telemetry) -> Router {

@@ -149,7 +149,7 @@ fn stripping_leaves_no_telemetry_variable() {
     ];
     let parent: Vec<_> =
         telemetry.iter().chain(&kept).map(|name| (*name, "hunter2")).chain([("PATH", path.as_str())]).collect();
-    let seen = child(&parent, |command| strip_telemetry_env(command));
+    let seen = child(&parent, strip_telemetry_env);
     let names: Vec<&str> = seen.keys().map(String::as_str).collect();
     let mut expected: Vec<&str> = kept.into_iter().chain(["PATH"]).collect();
     expected.sort_unstable();
@@ -162,7 +162,7 @@ fn stripping_takes_a_configuration_with_a_block() {
     let path = path();
     let stripped = |configuration: &str| {
         let parent = [("PATH", path.as_str()), ("NEMO_GYM_CONFIG_DICT", configuration)];
-        !child(&parent, |command| strip_telemetry_env(command)).contains_key("NEMO_GYM_CONFIG_DICT")
+        !child(&parent, strip_telemetry_env).contains_key("NEMO_GYM_CONFIG_DICT")
     };
     assert!(stripped("{\"telemetry\": {\"otlp_headers\": \"k=hunter2\"}, \"a\": {}}"));
     assert!(stripped("a: 1\ntelemetry:\n  otlp_headers: k=hunter2\n"));

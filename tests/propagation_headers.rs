@@ -331,3 +331,28 @@ fn junk_starts_a_new_trace() {
         assert_eq!(lines(&sent(&cx), "traceparent"), [parent("01")]);
     }
 }
+
+#[test]
+fn repeats_count_and_empty_members_do_not() {
+    let members: Vec<_> = (0..32).map(|i| format!("k{i}={i}")).collect();
+    let list = members.join(",");
+    for (line, want) in [
+        (format!("{list},,"), Some(&list)),
+        (format!("{list},k0=0"), None),
+        (format!("k0=9,{}", members[..31].join(",")), Some(&format!("k0=9,{}", members[1..31].join(",")))),
+    ] {
+        let call = sent(&received(&[("traceparent", &parent("01")), ("tracestate", &line)]));
+        assert_eq!(lines(&call, "tracestate").first(), want, "{line}");
+    }
+}
+
+/// A sampler sees what the SDK's type can hold of a list, and no less.
+#[test]
+fn the_span_context_shows_what_it_can() {
+    let list = "a@0123456789012=1,b@01234567890123=2,c@=3,d@-e=4,f@g@h=5,i=6";
+    let cx = received(&[("traceparent", &parent("01")), ("tracestate", list)]);
+    let span = cx.span();
+    let shown: Vec<_> = span.span_context().trace_state().into_iter().map(|(_, value)| value).collect();
+    assert_eq!(shown, ["1", "3", "6"]);
+    assert_eq!(lines(&sent(&cx), "tracestate"), [list]);
+}

@@ -66,16 +66,23 @@ fn a_runtime_that_blocks_before_it_first_sleeps_is_late_too() {
 #[test]
 fn idle_lag_is_the_timers_granularity_and_never_negative() {
     for runtime in [current_thread(), multi_thread(2)] {
-        let rig = Rig::new();
-        let _monitor = RuntimeMonitor::builder(&rig.telemetry).with_sample_interval(10 * MS).start(runtime.handle());
-        runtime.block_on(async { sleep(600 * MS).await });
-        let collected = rig.collect();
-        let lag = collected.lag();
-        assert!(lag.count >= 10 && lag.min > 0.0 && lag.sum > 0.0, "{lag:?}");
-        // The machine may be busy: most samples are small, not all.
-        assert!(lag.above(5.0) * 2 < lag.count, "{lag:?}");
-        assert!(collected.value("gym.event_loop.lag_last_ms") > 0.0);
-        assert!(collected.value("gym.event_loop.lag_max_ms") >= collected.value("gym.event_loop.lag_last_ms"));
+        // The machine may be busy: small is asked of one quiet half second, the rest of all.
+        let deadline = Instant::now() + Duration::from_secs(30);
+        loop {
+            let rig = Rig::new();
+            let _monitor =
+                RuntimeMonitor::builder(&rig.telemetry).with_sample_interval(10 * MS).start(runtime.handle());
+            runtime.block_on(async { sleep(500 * MS).await });
+            let collected = rig.collect();
+            let lag = collected.lag();
+            assert!(lag.count > 0 && lag.min > 0.0 && lag.sum > 0.0, "{lag:?}");
+            assert!(collected.value("gym.event_loop.lag_last_ms") > 0.0);
+            assert!(collected.value("gym.event_loop.lag_max_ms") >= collected.value("gym.event_loop.lag_last_ms"));
+            if lag.count >= 10 && lag.above(5.0) * 2 < lag.count {
+                break;
+            }
+            assert!(Instant::now() < deadline, "never quiet: {lag:?}");
+        }
     }
 }
 

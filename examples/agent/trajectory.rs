@@ -9,6 +9,7 @@ use crate::common::responses_api::full_item;
 #[derive(Debug)]
 pub struct Trajectory {
     rollout_id: String,
+    model: String,
     turns: Vec<Value>,
     model_calls: Vec<Value>,
     tool_calls: Vec<Value>,
@@ -25,15 +26,16 @@ fn full_items(items: &[Value]) -> Vec<Value> {
 
 impl Trajectory {
     /// An empty record. The task is known to `/run` only.
-    pub fn new(rollout_id: &str) -> Self {
-        Self { rollout_id: rollout_id.to_owned(), turns: Vec::new(), model_calls: Vec::new(), tool_calls: Vec::new() }
+    pub fn new(rollout_id: &str, model: &str) -> Self {
+        let (rollout_id, model) = (rollout_id.to_owned(), model.to_owned());
+        Self { rollout_id, model, turns: Vec::new(), model_calls: Vec::new(), tool_calls: Vec::new() }
     }
 
     /// A model was asked `question` and gave `answer`.
     pub fn turn(&mut self, reply: &Value, question: &[Value], answer: &[Value]) {
         let call = json!({
             "model_call_id": null,
-            "model_ref": {"type": "responses_api_models", "name": "policy_model"},
+            "model_ref": {"type": "responses_api_models", "name": self.model},
             "response_id": reply["id"],
         });
         self.turns.push(json!({

@@ -8,7 +8,7 @@ pub mod responses_api;
 pub mod session;
 
 use std::io::Write as _;
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, SocketAddr};
 
 use tokio::net::TcpListener;
 
@@ -18,22 +18,7 @@ pub async fn bind(port: u16) -> std::io::Result<TcpListener> {
 }
 
 /// Says that the server is ready and where. The line is for whoever started the process, so a closed stdout is no error.
-pub fn announce(listener: &TcpListener) -> std::io::Result<()> {
-    let address = listener.local_addr()?;
+pub fn announce(address: SocketAddr) {
     let mut stdout = std::io::stdout().lock();
     let _ = writeln!(stdout, "listening on http://{address}").and_then(|()| stdout.flush());
-    Ok(())
-}
-
-/// Serves until SIGTERM or SIGINT.
-pub async fn serve(listener: TcpListener, app: axum::Router, _: &nemo_gym_telemetry::Telemetry) -> std::io::Result<()> {
-    use tokio::signal::unix::{SignalKind, signal};
-    let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
-    let stop = async move {
-        tokio::select! {
-            _ = terminate.recv() => {}
-            _ = interrupt.recv() => {}
-        }
-    };
-    axum::serve(listener, app).with_graceful_shutdown(stop).await
 }

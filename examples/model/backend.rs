@@ -78,7 +78,7 @@ impl Backend {
 }
 
 /// The tool to call: the first one offered, unless a result is there already.
-fn wanted_tool<'a>(request: &'a Value, answered: bool) -> Option<&'a Value> {
+fn wanted_tool(request: &Value, answered: bool) -> Option<&Value> {
     request["tools"].as_array().and_then(|tools| tools.first()).filter(|_| !answered)
 }
 

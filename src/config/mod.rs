@@ -14,7 +14,6 @@ mod interpolation;
 mod otlp;
 pub(crate) mod parse;
 mod resolve;
-#[allow(dead_code)]
 pub(crate) mod settings;
 pub mod variables;
 

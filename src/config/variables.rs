@@ -298,9 +298,9 @@ variables! {
     NEMO_GYM_STARTUP_SPAWN_NS: String = "(none)" by text,
         "When the supervisor started the process, in nanoseconds since 1970. Set by a supervisor.";
     NEMO_GYM_STARTUP_SETUP_DONE_NS: String = "(none)" by text,
-        "When the process's surroundings were ready, in nanoseconds since 1970. Set by a supervisor.";
+        "When a launcher had prepared the process's surroundings, in nanoseconds since 1970.";
     NEMO_GYM_STARTUP_SERVE_NS: String = "(none)" by text,
-        "When the process was about to serve, in nanoseconds since 1970. Set by a supervisor.";
+        "When the main process handed over to this worker process, in nanoseconds since 1970.";
     NEMO_GYM_STARTUP_TRACEPARENT: String = "(none)" by text,
         "The supervisor's span over this server's start: the parent of the start-up span only.";
 

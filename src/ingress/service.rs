@@ -9,7 +9,7 @@ use std::time::{Instant, SystemTime};
 use axum::extract::MatchedPath;
 use http::{Request, Response};
 use http_body::Body;
-use opentelemetry::trace::{Link, SpanContext, SpanKind, TraceContextExt, Tracer};
+use opentelemetry::trace::{Link, Span as _, SpanContext, SpanKind, TraceContextExt, Tracer};
 use opentelemetry::{Context, KeyValue};
 use opentelemetry_sdk::trace::SdkTracer;
 use tower_service::Service;
@@ -81,7 +81,8 @@ where
     #[inline]
     fn call(&mut self, request: Request<B>) -> Self::Future {
         let switches = self.layer.telemetry.switches();
-        if switches.is_off() {
+        // After shutdown a request still belongs to its caller's trace, and so do the calls it makes.
+        if switches.is_off() && !switches.has_ended() {
             return ResponseFuture::off(self.inner.call(request));
         }
         call_on(&mut self.inner, &self.layer, switches, request)
@@ -161,7 +162,8 @@ fn start<B>(layer: &Arc<LayerState>, switches: Switches, request: &Request<B>) -
     let semantic = target.route.semantic(method);
 
     let telemetry = &layer.telemetry;
-    let mut received = head.trace.context(request.headers(), telemetry.propagators(), !telemetry.parent_based());
+    let retaining = !telemetry.parent_based() || !switches.traces();
+    let mut received = head.trace.context(request.headers(), telemetry.propagators(), retaining);
     let mut link = None;
     if layer.inbound == InboundContext::Never {
         link = Some(received.span().span_context().clone()).filter(SpanContext::is_valid);
@@ -278,7 +280,12 @@ fn start_span(
     parent: Context,
     new_root: bool,
 ) -> Context {
-    let cx = parent.with_span(tracer.build_with_context(builder, &parent));
+    let span = tracer.build_with_context(builder, &parent);
+    if !span.span_context().is_valid() {
+        // Its provider is shut down: the caller's context goes on as it came.
+        return parent;
+    }
+    let cx = parent.with_span(span);
     if new_root {
         let trace_id = cx.span().span_context().trace_id();
         return propagation::mark_new_root(cx, trace_id);
@@ -309,6 +316,10 @@ fn server_attributes<B>(
     attributes::push_client(&mut attributes, request.extensions());
     if state.method == Method::Other {
         attributes::push_unusual(&mut attributes, state.method, request.method());
+    }
+    // The prefix is stripped from the path alone: the query is the client's.
+    if let Some(query) = request.uri().query().filter(|query| layer.record_query && !query.is_empty()) {
+        attributes.push(KeyValue::new("url.query", crate::egress::redacted_query(query)));
     }
     if !layer.request_headers.is_empty() {
         attributes::push_captured(&mut attributes, &layer.request_headers, request.headers());

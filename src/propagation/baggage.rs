@@ -10,8 +10,8 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode, utf8_percent_
 
 use super::traceparent::trim;
 
-/// W3C Baggage, "Limits": what a platform must propagate, and the most that this one does.
-const MAX_MEMBERS: usize = 64;
+/// W3C Baggage, "Limits": what a platform must propagate, and the most that this one does. The SDK's
+/// type holds at most 64 members.
 const MAX_BYTES: usize = 8192;
 
 /// What is percent-encoded in values: all but the specification's `baggage-octet`s, and `%`.
@@ -45,18 +45,12 @@ const ENCODED: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'~');
 
 /// Reads the lines of the field as one list. Bad members are left out one by one, as are those past
-/// the limits; `None` where no member is left. Of repeated keys the last stays.
+/// the limits, which the SDK's type keeps; `None` where no member is left. Of repeated keys the last
+/// stays.
 pub(super) fn parse<'a>(lines: impl Iterator<Item = &'a [u8]>) -> Option<Baggage> {
     let mut baggage = Baggage::new();
-    let mut bytes = 0;
     for text in lines.flat_map(|line| line.split(|&b| b == b',')) {
-        let text = trim(text);
-        if bytes + text.len() > MAX_BYTES || baggage.len() == MAX_MEMBERS {
-            continue;
-        }
-        if let Some((key, value, properties)) = member(text) {
-            // With its comma.
-            bytes += text.len() + 1;
+        if let Some((key, value, properties)) = member(trim(text)) {
             baggage.insert_with_metadata(
                 Key::from(key.to_owned()),
                 StringValue::from(value.into_owned()),
@@ -119,7 +113,7 @@ fn is_octet(byte: &u8) -> bool {
 }
 
 /// The field value for this baggage, its members in the order of their keys; `None`: send no such
-/// field. A member that cannot be written, or that would not fit within the limits, is left out whole.
+/// field. A member that would not fit within the limits is left out whole.
 pub(super) fn header_value(baggage: &Baggage) -> Option<HeaderValue> {
     if baggage.is_empty() {
         return None;
@@ -127,14 +121,12 @@ pub(super) fn header_value(baggage: &Baggage) -> Option<HeaderValue> {
     let mut members: Vec<_> = baggage.iter().collect();
     members.sort_unstable_by(|a, b| a.0.cmp(b.0));
     let mut text = String::with_capacity(128);
-    let mut count = 0;
     for (key, (value, metadata)) in members {
-        let Some(key) = token(key.as_str().trim().as_bytes()) else { continue };
         let before = text.len();
         if before > 0 {
             text.push(',');
         }
-        text.push_str(key);
+        text.push_str(key.as_str());
         text.push('=');
         text.extend(utf8_percent_encode(value.as_str().trim(), ENCODED));
         for property in metadata.as_str().split(';').filter_map(|text| property(text.as_bytes())) {
@@ -143,11 +135,6 @@ pub(super) fn header_value(baggage: &Baggage) -> Option<HeaderValue> {
         }
         if text.len() > MAX_BYTES {
             text.truncate(before);
-            continue;
-        }
-        count += 1;
-        if count == MAX_MEMBERS {
-            break;
         }
     }
     if text.is_empty() { None } else { HeaderValue::from_maybe_shared(Bytes::from(text)).ok() }

@@ -11,20 +11,12 @@ use super::tracestate::{self, Held, Members};
 
 /// What a message brought.
 #[derive(Debug, Default)]
-pub(crate) struct Received {
+pub(super) struct Received {
     /// The caller's span: remote, its flags masked to sampled and random. `None`: a new trace starts.
-    pub(crate) span_context: Option<SpanContext>,
+    pub(super) span_context: Option<SpanContext>,
     pub(super) sidecar: Option<Sidecar>,
     /// The members that were good; `None` where there were none.
-    pub(crate) baggage: Option<Baggage>,
-}
-
-/// When a [`Sidecar`] is made.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Retain {
-    /// Where `SpanContext` and a parent-based sampler would lose something.
-    Needed,
-    Always,
+    pub(super) baggage: Option<Baggage>,
 }
 
 impl Received {
@@ -34,13 +26,13 @@ impl Received {
         traceparent: &[u8],
         tracestate: impl FnOnce() -> L,
         shared: Option<&HeaderValue>,
-        retain: Retain,
+        retaining: bool,
     ) -> Self {
         let Some(Traceparent { trace_id, span_id, flags }) = traceparent::parse(traceparent) else {
             return Self::default();
         };
         let random = flags & RANDOM == RANDOM;
-        let mut retain = retain == Retain::Always || random && !flags.is_sampled();
+        let mut retain = retaining || random && !flags.is_sampled();
         let mut state = TraceState::NONE;
         let mut list = None;
         let mut lines = tracestate().peekable();
@@ -64,7 +56,7 @@ impl Received {
     }
 
     /// `base` with what was received on top; a clone of it when nothing was.
-    pub(crate) fn into_context(self, base: &Context) -> Context {
+    pub(super) fn into_context(self, base: &Context) -> Context {
         let mut cx = match self.sidecar {
             Some(sidecar) => base.with_value(sidecar),
             None => base.clone(),

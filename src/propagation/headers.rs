@@ -6,7 +6,7 @@ use opentelemetry::baggage::{Baggage, BaggageExt};
 use opentelemetry::trace::{SpanContext, TraceContextExt};
 
 use super::baggage;
-use super::carried::{self, Outgoing, Received, Retain};
+use super::carried::{self, Outgoing, Received};
 use crate::config::settings::PropagatorChoice;
 
 const TRACEPARENT: HeaderName = HeaderName::from_static(super::TRACEPARENT);
@@ -73,23 +73,14 @@ impl<'a> TraceHeaders<'a> {
         found
     }
 
-    /// What was received. `headers` is the map that was visited.
+    /// What was received, as a context of its own. `headers` is the map that was visited.
     ///
-    /// Beside the span context goes only what would be lost under a running provider whose sampler
-    /// is parent-based. Elsewhere, [`extract_retaining`](Self::extract_retaining).
-    pub(crate) fn extract(&self, headers: &'a HeaderMap, choice: PropagatorChoice) -> Received {
-        self.extract_as(headers, choice, Retain::Needed)
-    }
-
-    /// The same, and the received identity is kept beside the span context (three allocations more):
-    /// for samplers that can drop what a parent sampled, and for providers that are shut down.
-    pub(crate) fn extract_retaining(&self, headers: &'a HeaderMap, choice: PropagatorChoice) -> Received {
-        self.extract_as(headers, choice, Retain::Always)
-    }
-
-    /// What was received, as a context of its own; what [`extract`](Self::extract) or, where `retaining`,
-    /// [`extract_retaining`](Self::extract_retaining) would make of it. Most requests bring a `traceparent` and
-    /// nothing else; for them the many parts that may be received are never made.
+    /// Beside the span context goes only what would be lost under a running provider whose sampler is
+    /// parent-based. With `retaining`, the received identity goes there in any case (three allocations
+    /// more): for samplers that can drop what a parent sampled, and where no spans are made.
+    ///
+    /// Most requests bring a `traceparent` and nothing else; for them the many parts that may be
+    /// received are never made.
     pub(crate) fn context(&self, headers: &'a HeaderMap, choice: PropagatorChoice, retaining: bool) -> Context {
         if let (Field::Once(traceparent), Field::Absent, Field::Absent) =
             (self.traceparent, self.tracestate, self.baggage)
@@ -99,17 +90,17 @@ impl<'a> TraceHeaders<'a> {
         {
             return Context::new().with_remote_span_context(span_context);
         }
-        let retain = if retaining { Retain::Always } else { Retain::Needed };
-        self.extract_as(headers, choice, retain).into_context(&Context::new())
+        self.extract(headers, choice, retaining).into_context(&Context::new())
     }
 
-    fn extract_as(&self, headers: &'a HeaderMap, choice: PropagatorChoice, retain: Retain) -> Received {
+    /// What was received, for a caller with a context to put it in.
+    pub(super) fn extract(&self, headers: &'a HeaderMap, choice: PropagatorChoice, retaining: bool) -> Received {
         let mut received = match self.traceparent {
             Field::Once(traceparent) if choice.trace_context => Received::read(
                 traceparent.as_bytes(),
                 || self.tracestate.lines(super::TRACESTATE, headers).map(|line| line.to_str().ok()),
                 self.tracestate.once(),
-                retain,
+                retaining,
             ),
             _ => Received::default(),
         };
@@ -127,20 +118,19 @@ impl<'a> TraceHeaders<'a> {
 /// on from `cx`; with nothing received either, `headers` stay as they are. A `baggage` header stays
 /// where the context has no baggage.
 pub(crate) fn inject(span_context: &SpanContext, cx: &Context, headers: &mut HeaderMap, choice: PropagatorChoice) {
+    write(carried::outgoing(span_context, cx), cx, headers, choice);
+}
+
+pub(super) fn write(outgoing: Option<Outgoing>, cx: &Context, headers: &mut HeaderMap, choice: PropagatorChoice) {
     if choice.trace_context
-        && let Some(outgoing) = carried::outgoing(span_context, cx)
+        && let Some(outgoing) = outgoing
+        && let Ok(traceparent) = HeaderValue::from_bytes(&outgoing.traceparent.format())
     {
-        write(outgoing, headers);
+        set(headers, TRACEPARENT, Some(traceparent));
+        set(headers, TRACESTATE, outgoing.tracestate);
     }
     if choice.baggage && !cx.baggage().is_empty() {
         inject_baggage(cx.baggage(), headers);
-    }
-}
-
-pub(super) fn write(outgoing: Outgoing, headers: &mut HeaderMap) {
-    if let Ok(traceparent) = HeaderValue::from_bytes(&outgoing.traceparent.format()) {
-        set(headers, TRACEPARENT, Some(traceparent));
-        set(headers, TRACESTATE, outgoing.tracestate);
     }
 }
 

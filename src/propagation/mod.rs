@@ -8,7 +8,7 @@ mod sidecar;
 mod traceparent;
 mod tracestate;
 
-pub(crate) use carried::{Received, fresh_span_id};
+pub(crate) use carried::fresh_span_id;
 pub(crate) use headers::{TraceHeaders, inject, inject_baggage};
 pub use propagator::GymPropagator;
 pub(crate) use sidecar::mark_new_root;

@@ -9,7 +9,7 @@ use opentelemetry::propagation::text_map_propagator::FieldIter;
 use opentelemetry::propagation::{Extractor, Injector, TextMapPropagator};
 use opentelemetry::trace::TraceContextExt;
 
-use super::carried::{self, Outgoing, Received, Retain};
+use super::carried::{self, Outgoing, Received};
 use super::headers::{self, TraceHeaders};
 use super::{BAGGAGE, TRACEPARENT, TRACESTATE, baggage};
 use crate::config::settings::PropagatorChoice;
@@ -89,32 +89,29 @@ impl GymPropagator {
 
     /// Reads the headers of a message on top of `cx`; a clone of `cx` where they say nothing.
     pub fn extract_headers(&self, cx: &Context, headers: &HeaderMap) -> Context {
-        TraceHeaders::scan(headers).extract_retaining(headers, self.choice).into_context(cx)
+        TraceHeaders::scan(headers).extract(headers, self.choice, true).into_context(cx)
     }
 
     /// Writes the identity of the current span in `cx`, and its baggage, into the headers of a
     /// message, in place of whatever trace headers are there. They stay as they are where there is no
     /// trace to pass on; a `baggage` header stays where the context has no baggage.
     pub fn inject_headers(&self, cx: &Context, headers: &mut HeaderMap) {
-        if let Some(outgoing) = self.outgoing(cx) {
-            headers::write(outgoing, headers);
-        }
-        if self.choice.baggage && !cx.baggage().is_empty() {
-            headers::inject_baggage(cx.baggage(), headers);
-        }
+        headers::write(outgoing(cx), cx, headers, self.choice);
     }
+}
 
-    fn outgoing(&self, cx: &Context) -> Option<Outgoing> {
-        let span = cx.span();
-        self.choice.trace_context.then(|| carried::outgoing(span.span_context(), cx))?.map(Outgoing::with_own_parent_id)
-    }
+/// A propagator's message: see "Parent ids" at [`GymPropagator`].
+fn outgoing(cx: &Context) -> Option<Outgoing> {
+    carried::outgoing(cx.span().span_context(), cx).map(Outgoing::with_own_parent_id)
 }
 
 static FIELDS: LazyLock<[String; 3]> = LazyLock::new(|| [TRACEPARENT, TRACESTATE, BAGGAGE].map(str::to_owned));
 
 impl TextMapPropagator for GymPropagator {
     fn inject_context(&self, cx: &Context, injector: &mut dyn Injector) {
-        if let Some(outgoing) = self.outgoing(cx) {
+        if self.choice.trace_context
+            && let Some(outgoing) = outgoing(cx)
+        {
             injector.set(TRACEPARENT, outgoing.traceparent.to_string());
             set(injector, TRACESTATE, outgoing.tracestate);
         }
@@ -130,7 +127,7 @@ impl TextMapPropagator for GymPropagator {
             && let [traceparent] = lines(TRACEPARENT)[..]
         {
             let tracestate = || lines(TRACESTATE).into_iter().map(Some);
-            received = Received::read(traceparent.as_bytes(), tracestate, None, Retain::Always);
+            received = Received::read(traceparent.as_bytes(), tracestate, None, true);
         }
         if self.choice.baggage {
             received.baggage = baggage::parse(lines(BAGGAGE).into_iter().map(str::as_bytes));

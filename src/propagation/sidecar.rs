@@ -32,7 +32,7 @@ pub(crate) fn mark_new_root(cx: Context, trace_id: TraceId) -> Context {
     let parent = {
         let span = cx.span();
         let root = span.span_context();
-        (root.is_valid() && root.trace_id() == trace_id).then(|| (root.span_id(), root.trace_flags()))
+        (root.trace_id() == trace_id).then(|| (root.span_id(), root.trace_flags()))
     };
     cx.with_value(Sidecar { trace_id, random: true, parent, tracestate: None })
 }

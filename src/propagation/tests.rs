@@ -1,8 +1,9 @@
 //! The golden tables, through the paths that the two middlewares take.
 
 use http::{HeaderMap, HeaderName, HeaderValue};
-use opentelemetry::Context;
+use opentelemetry::baggage::BaggageExt;
 use opentelemetry::trace::{SpanContext, TraceContextExt, Tracer, TracerProvider};
+use opentelemetry::{Context, KeyValue};
 use opentelemetry_sdk::trace::{Sampler, SdkTracer, SdkTracerProvider};
 use serde_json::Value;
 
@@ -87,8 +88,8 @@ fn every_golden_case_is_read_as_the_table_says() {
         let id = case["id"].as_str().unwrap();
         let headers = request(&case);
         for received in [
-            TraceHeaders::scan(&headers).extract(&headers, BOTH),
-            TraceHeaders::scan(&headers).extract_retaining(&headers, BOTH),
+            TraceHeaders::scan(&headers).extract(&headers, BOTH, false),
+            TraceHeaders::scan(&headers).extract(&headers, BOTH, true),
         ] {
             let expect = &case["expect"];
             let Some(parent) = received.span_context else {
@@ -110,8 +111,8 @@ fn every_golden_case_goes_through_parent_based_spans() {
     for case in golden() {
         let headers = request(&case);
         let found = TraceHeaders::scan(&headers);
-        for received in [found.extract(&headers, BOTH), found.extract_retaining(&headers, BOTH)] {
-            let sent = through_spans(&tracer, received.into_context(&Context::new()));
+        for retaining in [false, true] {
+            let sent = through_spans(&tracer, found.context(&headers, BOTH, retaining));
             check(&case, &sent, as_received);
         }
     }
@@ -123,8 +124,7 @@ fn samplers_that_ignore_the_parent_lose_neither_the_random_flag_nor_the_list() {
         let tracer = tracer(sampler);
         for case in golden().iter().filter(|case| case["expect"]["outcome"] != "new") {
             let headers = request(case);
-            let received = TraceHeaders::scan(&headers).extract_retaining(&headers, BOTH);
-            let sent = through_spans(&tracer, received.into_context(&Context::new()));
+            let sent = through_spans(&tracer, TraceHeaders::scan(&headers).context(&headers, BOTH, true));
             check(case, &sent, |_| sampled);
         }
     }
@@ -137,7 +137,7 @@ fn the_sidecar_is_left_out_where_nothing_would_be_lost() {
         for (name, value) in lines {
             headers.append(*name, HeaderValue::from_static(value));
         }
-        TraceHeaders::scan(&headers).extract(&headers, BOTH).sidecar.is_some()
+        TraceHeaders::scan(&headers).extract(&headers, BOTH, false).sidecar.is_some()
     };
     const SAMPLED: (&str, &str) = ("traceparent", "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-03");
     const UNSAMPLED: (&str, &str) = ("traceparent", "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-00");
@@ -155,4 +155,43 @@ fn fresh_ids_are_valid_and_differ() {
     let ids: std::collections::HashSet<_> = (0..1000).map(|_| fresh_span_id()).collect();
     assert_eq!(ids.len(), 1000);
     assert!(!ids.contains(&SpanContext::NONE.span_id()));
+}
+
+#[test]
+fn a_root_is_marked_only_where_there_is_one() {
+    let provider = SdkTracerProvider::builder().build();
+    let tracer = provider.tracer("test");
+    provider.shutdown().unwrap();
+    let cx = Context::new().with_span(tracer.start("root"));
+    let trace_id = cx.span().span_context().trace_id();
+    let mut headers = HeaderMap::new();
+    inject(&SpanContext::NONE, &mark_new_root(cx, trace_id), &mut headers, BOTH);
+    assert!(headers.is_empty(), "{headers:?}");
+}
+
+#[test]
+fn a_trace_of_ours_goes_on_when_its_provider_is_shut_down_meanwhile() {
+    let provider = SdkTracerProvider::builder().build();
+    let tracer = provider.tracer("test");
+    let cx = Context::new().with_span(tracer.start("root"));
+    let root = cx.span().span_context().clone();
+    let cx = mark_new_root(cx, root.trace_id());
+    provider.shutdown().unwrap();
+    let cx = cx.with_span(tracer.start_with_context("inner", &cx));
+    let mut headers = HeaderMap::new();
+    inject(cx.span().span_context(), &cx, &mut headers, BOTH);
+    assert_eq!(headers["traceparent"], format!("00-{}-{}-03", root.trace_id(), root.span_id()));
+}
+
+#[test]
+fn a_calls_baggage_is_the_contexts() {
+    let mut headers = HeaderMap::new();
+    headers.insert("baggage", HeaderValue::from_static("by-hand=1"));
+    inject(&SpanContext::NONE, &Context::new(), &mut headers, BOTH);
+    assert_eq!(headers["baggage"], "by-hand=1");
+    let cx = Context::new().with_baggage([KeyValue::new("k", "v")]);
+    inject(&SpanContext::NONE, &cx, &mut headers, BOTH);
+    assert_eq!(headers["baggage"], "k=v");
+    inject_baggage(Context::new().baggage(), &mut headers);
+    assert!(headers.is_empty());
 }

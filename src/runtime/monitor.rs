@@ -10,7 +10,7 @@ use super::monitored::Monitored;
 use super::registry::Registry;
 use crate::telemetry::Telemetry;
 
-/// Monitors one tokio runtime for as long as it lives. See the [module documentation](self) for what is measured.
+/// Monitors one tokio runtime for as long as it lives. What is measured: see [the module](crate::runtime).
 ///
 /// Monitoring ends when this is dropped, when the telemetry handle is shut down or its last clone is dropped, and
 /// when the runtime ends. It never keeps a runtime alive.
@@ -95,14 +95,14 @@ impl RuntimeMonitorBuilder {
         self
     }
 
-    /// Time between two samples of the lag, 1 ms to 1 h. Default: the telemetry handle's
+    /// Time between two samples of the lag, 1 ms to a day. Default: the telemetry handle's
     /// `event_loop_sample_interval_seconds`, 1 s.
     pub fn with_sample_interval(mut self, interval: Duration) -> Self {
         self.sample_interval = Some(interval);
         self
     }
 
-    /// How long a worker must make no progress to count as stuck, 1 ms to 1 h. Default: 100 ms. Keep it well above 61
+    /// How long a worker must make no progress to count as stuck, 1 ms to a day. Default: 100 ms. Keep it well above 61
     /// times the longest poll that is normal for your tasks.
     pub fn with_stuck_threshold(mut self, threshold: Duration) -> Self {
         self.stuck_threshold = Some(threshold);

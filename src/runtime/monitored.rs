@@ -24,18 +24,13 @@ pub(crate) struct MonitorSettings {
 impl MonitorSettings {
     const SHORTEST: Duration = Duration::from_millis(1);
     /// Keeps sums of times and intervals far from overflow.
-    const LONGEST: Duration = Duration::from_secs(3600);
+    const LONGEST: Duration = Duration::from_secs(86_400);
 
     pub(super) fn within_bounds(self) -> Self {
         Self {
             sample_interval: self.sample_interval.clamp(Self::SHORTEST, Self::LONGEST),
             stuck_threshold: self.stuck_threshold.clamp(Self::SHORTEST, Self::LONGEST),
         }
-    }
-
-    /// Time between two looks at the workers.
-    fn sampling_period(self) -> Duration {
-        (self.stuck_threshold / 4).clamp(Self::SHORTEST, Duration::from_millis(250))
     }
 }
 
@@ -76,12 +71,7 @@ impl Monitored {
         Self {
             id: handle.id(),
             lag: Lag::new(settings.sample_interval, LazyHistogram::new(lag_samples, attributes.clone())),
-            workers: Mutex::new(Workers::new(
-                settings.stuck_threshold,
-                settings.sampling_period(),
-                Instant::now(),
-                workers,
-            )),
+            workers: Mutex::new(Workers::new(settings.stuck_threshold, Instant::now(), workers)),
             intervals: Mutex::new(tokio_metrics::RuntimeMonitor::new(handle).intervals()),
             name,
             attributes,
@@ -91,13 +81,10 @@ impl Monitored {
         }
     }
 
-    pub(super) fn sampling_period(&self) -> Duration {
-        self.settings.sampling_period()
-    }
-
-    /// Looks at the workers; returns the stuck ones if one has become stuck since the last call.
-    pub(super) fn take_stuck_news(&self) -> Option<Stuck> {
-        self.with_workers(Workers::take_news)
+    /// Looks at the workers. Returns when to look again, and the stuck ones if one has become stuck since the last
+    /// call.
+    pub(super) fn look(&self) -> (Duration, Option<Stuck>) {
+        self.with_workers(|workers| (workers.next_sample(), workers.take_news()))
     }
 
     /// Most workers stuck at one time since the last call.

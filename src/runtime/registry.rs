@@ -48,6 +48,11 @@ impl Monitors {
         let _ = self.registry.settings.set(settings.into());
     }
 
+    /// Records what was measured since each runtime's last sample: for the export that ends telemetry.
+    pub(crate) fn close_samples(&self) {
+        self.registry.live().runtimes.iter().for_each(|runtime| runtime.lag.close_sample());
+    }
+
     /// Ends all monitoring for good. What was measured and not recorded yet is recorded first.
     pub(crate) fn stop(&self) {
         self.registry.stop();

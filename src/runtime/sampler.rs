@@ -32,8 +32,9 @@ fn run(registry: &Registry) {
         let mut period = Duration::MAX;
         let mut warning = None;
         for runtime in &live.runtimes {
-            period = period.min(runtime.sampling_period());
-            if let Some(stuck) = runtime.take_stuck_news() {
+            let (next, news) = runtime.look();
+            period = period.min(next);
+            if let Some(stuck) = news {
                 let text = warnings.text(|| {
                     let workers = runtime.metrics.num_workers();
                     text(runtime.name.as_deref(), stuck, workers, runtime.settings.stuck_threshold)

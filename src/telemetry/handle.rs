@@ -366,8 +366,11 @@ impl Shared {
         if self.process_wide.load(Relaxed) {
             crate::span_group::set_process_groups(SpanGroups::NONE);
         }
+        // The last export still tells about the runtimes.
+        self.runtime_monitors.close_samples();
+        let report = self.lifecycle.end(timeout);
         self.runtime_monitors.stop();
-        self.lifecycle.end(timeout)
+        report
     }
 }
 

@@ -9,7 +9,6 @@ pub mod logs;
 #[cfg_attr(not(any(feature = "otlp-grpc", feature = "otlp-http")), path = "otlp_absent.rs")]
 mod otlp;
 mod providers;
-#[allow(dead_code)]
 pub(crate) mod resource;
 pub mod serve;
 mod shutdown;

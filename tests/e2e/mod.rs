@@ -3,6 +3,7 @@
 #![allow(dead_code)] // each test binary uses a part of it
 
 pub mod check;
+pub mod fleet;
 pub mod golden;
 pub mod openai;
 pub mod process;

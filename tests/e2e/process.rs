@@ -85,6 +85,11 @@ impl Process {
         assert_eq!(sent, 0, "signal {signal}");
     }
 
+    /// Whether the process has ended by itself.
+    pub fn has_ended(&mut self) -> bool {
+        self.child.try_wait().is_ok_and(|status| status.is_some())
+    }
+
     /// Waits for the process to end, and for the rest of its output.
     pub async fn wait(&mut self) -> ExitStatus {
         let ended = timeout(PATIENCE, self.child.wait()).await;

@@ -47,6 +47,12 @@ impl Case {
         self.expect["outcome"] == "new"
     }
 
+    /// The known flags of the request, where its trace is to be continued.
+    pub fn flags(&self) -> Option<usize> {
+        let bit = |name: &str| self.expect[name].as_bool().map(usize::from);
+        Some(bit("sampled")? | bit("random")? << 1)
+    }
+
     /// Checks the headers of a call that a service makes while it handles the case's request.
     /// `new_flags`: what the service sends for a trace of its own.
     pub fn check(&self, sent: &[Header], new_flags: &str) {
@@ -68,8 +74,7 @@ impl Case {
             assert!(!received.iter().any(|value| value.contains(trace_id)), "{id}: an id of the request was adopted");
         } else {
             assert_eq!(trace_id, self.expect["trace_id"], "{id}");
-            let bit = |name: &str| u8::from(self.expect[name].as_bool().unwrap());
-            assert_eq!(flags, format!("{:02x}", bit("sampled") | bit("random") << 1), "{id}");
+            assert_eq!(flags, format!("{:02x}", self.flags().unwrap()), "{id}");
         }
         assert!(!received.iter().any(|value| value.contains(span_id)), "{id}: no parent id of this service's own");
         assert_eq!(all("tracestate"), self.expect["tracestate"].as_str().into_iter().collect::<Vec<_>>(), "{id}");

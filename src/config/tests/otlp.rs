@@ -33,7 +33,8 @@ fn headers_are_decoded_and_malformed_ones_dropped_one_by_one() {
 
 #[test]
 fn header_kinds() {
-    let cases: [(&str, &[(&str, &str)], usize); 19] = [
+    type Case = (&'static str, &'static [(&'static str, &'static str)], usize);
+    let cases: [Case; 19] = [
         ("a=", &[("a", "")], 0),
         ("a==", &[("a", "=")], 0),
         ("a=b=c=d==", &[("a", "b=c=d==")], 0),

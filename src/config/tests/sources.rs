@@ -139,6 +139,42 @@ fn the_order_of_sources() {
     }
 }
 
+/// A bad value means the default, not the block's: a server, which has no block, comes to the same.
+#[test]
+fn a_bad_value_does_not_fall_back_to_the_block() {
+    let names = [
+        "NEMO_GYM_OTEL_SPAN_GROUPS",
+        "NEMO_GYM_OTEL_TRACES_ENABLED",
+        "NEMO_LENS_METRICS_ENABLED",
+        "NEMO_GYM_OTEL_LOGS_ENABLED",
+        "NEMO_LENS_EXPORTER",
+        "NEMO_GYM_OTEL_MEMORY_PROFILING_INTERVAL_SECONDS",
+        "NEMO_GYM_OTEL_EVENT_LOOP_SAMPLE_INTERVAL_SECONDS",
+        "OTEL_EXPORTER_OTLP_ENDPOINT",
+        "OTEL_EXPORTER_OTLP_PROTOCOL",
+    ];
+    let mut block = TelemetryConfig::default();
+    block.enabled = true;
+    block.span_groups = "all".to_owned();
+    block.traces_enabled = false;
+    block.metrics_enabled = false;
+    block.logs_enabled = true;
+    block.exporter = "console".to_owned();
+    block.run_id = Some("r".to_owned());
+    block.otlp_endpoint = Some("http://block:4318".to_owned());
+    block.otlp_protocol = Some("http/protobuf".to_owned());
+    block.memory_profiling.interval_seconds = 7.0;
+    block.event_loop_sample_interval_seconds = 7.0;
+    let env: Environment = names.iter().map(|name| (*name, "g a r b a g e")).collect();
+    let (settings, warnings) = Settings::resolve(&env, Some(&block));
+    assert_eq!(warnings.len(), names.len(), "{warnings:?}");
+    let groups = SpanGroups::NONE;
+    let expected = Settings { enabled: true, span_groups: groups, run_id: "r".to_owned(), ..Settings::default() };
+    assert_eq!(settings, expected);
+    let child = env.clone().with(&configure_telemetry_env_in(&block, &env));
+    assert_eq!(Settings::resolve(&child, None).0, expected);
+}
+
 fn any_environment() -> impl Strategy<Value = Environment> {
     let names: Vec<&str> = variables::all().flat_map(|v| [Some(v.name), v.fallback]).flatten().collect();
     let value = prop_oneof![

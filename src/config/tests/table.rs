@@ -59,3 +59,36 @@ fn row(info: &VariableInfo) -> String {
         if is_value(info) { format!("`{}`", info.default) } else { info.default.trim_matches(['(', ')']).to_owned() };
     format!("| {name} | {default} | {} |", info.effect)
 }
+
+/// A variable named anywhere in the crate stands in the table: none is read past it.
+#[test]
+fn no_variable_is_read_past_the_table() {
+    let known: BTreeSet<&str> = variables::all().flat_map(|v| [Some(v.name), v.fallback]).flatten().collect();
+    let mut found = 0;
+    let mut folders = vec![std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("src")];
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(&folder).expect("a folder of sources").map(|e| e.expect("an entry").path()) {
+            if entry.is_dir() {
+                folders.push(entry);
+                continue;
+            }
+            // Tests name variables that do not exist.
+            if entry.components().any(|part| part.as_os_str() == "tests" || part.as_os_str() == "tests.rs") {
+                continue;
+            }
+            let source = std::fs::read_to_string(&entry).expect("a source");
+            let production = source.split("#[cfg(test)]").next().unwrap_or_default();
+            for literal in production.split('"').filter(|text| is_variable(text)) {
+                found += 1;
+                assert!(known.contains(literal), "{literal} in {}", entry.display());
+            }
+        }
+    }
+    assert!(found > 0);
+}
+
+fn is_variable(text: &str) -> bool {
+    let prefixed = ["OTEL_", "NEMO_GYM_", "NEMO_LENS_"].iter().any(|prefix| text.starts_with(prefix));
+    let upper = text.bytes().all(|b| b.is_ascii_uppercase() || b.is_ascii_digit() || b == b'_');
+    prefixed && upper && !text.ends_with('_')
+}

@@ -186,16 +186,14 @@ impl<T> Queue<T> {
         batch
     }
 
-    /// Closes the queue and drops what is in it; how many items that were.
-    pub(super) fn close_and_clear(&self) -> usize {
+    /// Closes the queue and takes all that is in it: how many items, and the items. Dropping them may take
+    /// a while, counting them does not.
+    pub(super) fn close(&self) -> (usize, impl Sized + use<T>) {
         self.sweep(true);
-        let segments = {
-            let mut full = lock(&self.full);
-            full.items = 0;
-            mem::take(&mut full.segments)
-        };
-        let count = segments.iter().map(Vec::len).sum();
+        let mut full = lock(&self.full);
+        let count = mem::take(&mut full.items);
+        let segments = mem::take(&mut full.segments);
         self.room.fetch_add(count, Relaxed);
-        count
+        (count, segments)
     }
 }

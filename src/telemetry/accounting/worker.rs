@@ -119,7 +119,7 @@ impl<T: Send + 'static> Batcher<T> {
         });
         if let Err(error) = spawned {
             diagnostics::warn(&format!("thread {name} could not be started ({}): its data is lost", error.kind()));
-            shared.queue.close_and_clear();
+            shared.queue.close();
             shared.control().finished = true;
         }
         Self { shared, flush_timeout: settings.export_timeout }
@@ -186,9 +186,10 @@ impl<T: Send + 'static> Batcher<T> {
         // in the exporter's hands, where the ledger knows it.
         let mut control = self.shared.control();
         control.abandoned = true;
-        let waiting = self.shared.queue.close_and_clear();
+        let (waiting, items) = self.shared.queue.close();
         self.shared.signal().count_cut_off(waiting as u64);
         drop(control);
+        drop(items);
         Err(OTelSdkError::Timeout(timeout))
     }
 }

@@ -49,6 +49,8 @@ struct Courier {
     paused_until: Mutex<Option<Instant>>,
     /// The last request was lost.
     failing: AtomicBool,
+    /// The collector has taken a request: the protocol is right.
+    proven: AtomicBool,
 }
 
 impl Client {
@@ -70,6 +72,7 @@ impl Client {
             reporter: Arc::clone(&shared.reporter),
             paused_until: Mutex::new(None),
             failing: AtomicBool::new(false),
+            proven: AtomicBool::new(false),
         };
         Self { runtime: Arc::clone(&shared.runtime), courier: Arc::new(courier) }
     }
@@ -133,8 +136,16 @@ impl Courier {
         loop {
             let attempt = tokio::time::timeout(remaining(give_up), self.transport.send(message.clone()));
             let failure = match attempt.await {
-                Ok(Ok(response)) => return Ok(response),
-                Ok(Err(failure)) => failure,
+                Ok(Ok(response)) => {
+                    self.proven.store(true, Relaxed);
+                    return Ok(response);
+                }
+                Ok(Err(mut failure)) => {
+                    if self.proven.load(Relaxed) {
+                        failure.mix_up = failure.mix_up.filter(|mix_up| !mix_up.is_suspicion());
+                    }
+                    failure
+                }
                 Err(_) => {
                     self.transport.abandon_connection();
                     return Err(Failure::time_is_up("no answer in time"));

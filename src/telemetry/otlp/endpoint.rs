@@ -155,3 +155,179 @@ fn authority_of(url: &Url) -> String {
         None => host.to_owned(),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::settings::{OtlpEndpoint, Settings};
+
+    const SOURCE: &str = "OTEL_EXPORTER_OTLP_ENDPOINT";
+
+    fn settings(text: &str, protocol: OtlpProtocol, signal_specific: bool) -> OtlpSettings {
+        let endpoint = OtlpEndpoint { text: text.to_owned(), source: SOURCE, signal_specific };
+        OtlpSettings { endpoint: Some(endpoint), protocol, ..Settings::default().otlp_traces }
+    }
+
+    fn http(text: &str) -> Result<(Target, Vec<String>), String> {
+        Target::resolve(Signal::Traces, &settings(text, OtlpProtocol::HttpProtobuf, false))
+    }
+
+    fn grpc(text: &str) -> Result<(Target, Vec<String>), String> {
+        Target::resolve(Signal::Traces, &settings(text, OtlpProtocol::Grpc, false))
+    }
+
+    #[test]
+    fn base_urls_get_the_signal_path() {
+        for (base, url, notes) in [
+            ("http://h:4318", "http://h:4318/v1/traces", 0),
+            ("http://h:4318/", "http://h:4318/v1/traces", 0),
+            ("http://h:4318//", "http://h:4318/v1/traces", 0),
+            ("http://h:4318/base", "http://h:4318/base/v1/traces", 0),
+            ("http://h:4318/base/", "http://h:4318/base/v1/traces", 0),
+            ("http://h:4318/a/b//", "http://h:4318/a/b/v1/traces", 0),
+            ("  http://h:4318\t", "http://h:4318/v1/traces", 0),
+            ("HTTP://H:4318", "http://h:4318/v1/traces", 0),
+            ("http://[::1]:4318", "http://[::1]:4318/v1/traces", 0),
+            ("http://h", "http://h/v1/traces", 0),
+            ("http://h/base?key=v", "http://h/base/v1/traces?key=v", 0),
+            ("http://h/base#part", "http://h/base/v1/traces", 0),
+            ("http://u:p@h:4318", "http://u:p@h:4318/v1/traces", 0),
+            ("http://h:4318/v1/traces", "http://h:4318/v1/traces", 1),
+            ("http://h:4318/v1/traces/", "http://h:4318/v1/traces", 1),
+            ("http://h:4318/base/v1/metrics", "http://h:4318/base/v1/traces", 1),
+        ] {
+            let (target, said) = http(base).unwrap();
+            assert_eq!((target.url.as_str(), said.len()), (url, notes), "{base}: {said:?}");
+        }
+    }
+
+    #[test]
+    fn every_signal_gets_its_own_path() {
+        for (signal, path) in
+            [(Signal::Traces, "/b/v1/traces"), (Signal::Metrics, "/b/v1/metrics"), (Signal::Logs, "/b/v1/logs")]
+        {
+            let settings = settings("http://h:4318/b", OtlpProtocol::HttpProtobuf, false);
+            assert_eq!(Target::resolve(signal, &settings).unwrap().0.url.path(), path);
+        }
+    }
+
+    #[test]
+    fn signal_urls_stay_as_they_are() {
+        for (text, url) in [
+            ("http://h:4318/custom", "http://h:4318/custom"),
+            ("http://h:4318/custom/", "http://h:4318/custom/"),
+            ("http://h:4318", "http://h:4318/"),
+            ("http://h:4318/v1/traces/v1/traces", "http://h:4318/v1/traces/v1/traces"),
+        ] {
+            let settings = settings(text, OtlpProtocol::HttpProtobuf, true);
+            let (target, said) = Target::resolve(Signal::Traces, &settings).unwrap();
+            assert_eq!((target.url.as_str(), said.len()), (url, 0));
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_meant_is_refused_in_one_line_that_names_the_variable() {
+        for text in [
+            "localhost:4318",
+            "h",
+            "127.0.0.1:4318",
+            "http:/h:4318",
+            "http:h:4318",
+            "http:\\\\h:4318",
+            "http//h:4318",
+            "//h:4318",
+            "/v1/traces",
+            "http://",
+            "http:///v1/traces",
+            "http://:4318",
+            "http://?x",
+            "http://h :4318",
+            "http://h\n.example:4318",
+            "http://h:43 18",
+            "http://h:99999",
+            "http://h:port",
+            "http://4318",
+            "http://127.1:4318",
+            "http://0x7f000001:4318",
+            "http://[::1:4318",
+            "ftp://h:4318",
+            "grpc://h:4317",
+            "unix:///run/otlp.sock",
+            "file:///etc/passwd",
+            "htttp://h:4318",
+        ] {
+            let error = http(text).expect_err(text);
+            assert!(error.starts_with(SOURCE) && !error.contains('\n'), "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn refusals_and_notes_show_nothing_secret() {
+        for text in ["http://user:s3cret@h:99999", "s3cret:s3cret@h:1", "ftp://user:s3cret@h?token=s3cret", "s3cret"] {
+            for result in [http(text), grpc(text)] {
+                let said = match result {
+                    Ok((target, notes)) => {
+                        assert!(!target.authority.contains("s3cret@"), "{}", target.authority);
+                        notes.join("\n")
+                    }
+                    Err(error) => error,
+                };
+                assert!(!said.contains("s3cret"), "{text}: {said}");
+            }
+        }
+    }
+
+    #[test]
+    fn grpc_takes_host_and_port() {
+        let tls = cfg!(feature = "tls");
+        for (text, url, notes) in [
+            ("http://h:4317", "http://h:4317/", 0),
+            ("http://h:4317/", "http://h:4317/", 0),
+            ("http://h:4317/v1/traces", "http://h:4317/", 1),
+            ("http://user:pass@h:4317", "http://h:4317/", 1),
+            ("http://h:4317?x=y", "http://h:4317/", 1),
+        ] {
+            let (target, said) = grpc(text).unwrap();
+            assert_eq!((target.url.as_str(), said.len()), (url, notes), "{text}: {said:?}");
+        }
+        for text in ["http:/h:4317", "grpc:h", "grpc://h:4317", "http///h", "/h:4317", "http://:4317"] {
+            assert!(grpc(text).is_err(), "{text}");
+        }
+        // Without a scheme OTEL_EXPORTER_OTLP_INSECURE decides, as the specification says.
+        match grpc("h:4317") {
+            Ok((target, said)) => assert!(tls && target.url.as_str() == "https://h:4317/" && said.len() == 1),
+            Err(error) => assert!(!tls && error.contains("`tls`"), "{error}"),
+        }
+        let insecure = OtlpSettings { insecure: true, ..settings("h:4317", OtlpProtocol::Grpc, false) };
+        assert_eq!(Target::resolve(Signal::Traces, &insecure).unwrap().0.url.as_str(), "http://h:4317/");
+    }
+
+    #[test]
+    fn defaults_are_the_specification_s() {
+        let default = Settings::default().otlp_traces;
+        let http = OtlpSettings { protocol: OtlpProtocol::HttpProtobuf, ..default.clone() };
+        assert_eq!(Target::resolve(Signal::Logs, &default).unwrap().0.url.as_str(), "http://localhost:4317/");
+        assert_eq!(Target::resolve(Signal::Logs, &http).unwrap().0.url.as_str(), "http://localhost:4318/v1/logs");
+    }
+
+    #[test]
+    fn https_needs_the_feature() {
+        assert_eq!(http("https://h:4318").is_ok(), cfg!(feature = "tls"));
+        assert_eq!(grpc("https://h:4317").is_ok(), cfg!(feature = "tls"));
+    }
+
+    #[test]
+    fn loopback_is_recognised() {
+        for (text, loopback) in [
+            ("http://localhost:1", true),
+            ("http://LOCALHOST.:1", true),
+            ("http://127.9.9.9:1", true),
+            ("http://[::1]:1", true),
+            ("http://[::ffff:127.0.0.1]:1", true),
+            ("http://localhost.example:1", false),
+            ("http://10.0.0.1:1", false),
+        ] {
+            assert_eq!(http(text).unwrap().0.is_loopback(), loopback, "{text}");
+        }
+    }
+}

@@ -43,32 +43,54 @@ pub(super) enum Outlook {
 /// A client and a server that speak different protocols.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum MixUp {
-    /// gRPC was asked, the peer speaks HTTP/1.
-    GrpcToHttp1,
-    /// HTTP/1 was asked, the peer speaks HTTP/2 only, as gRPC servers do.
-    HttpToGrpc,
-    /// A connection in clear, the peer expects TLS.
-    ClearToTls,
-    /// TLS was asked, the peer speaks in clear.
-    TlsToClear,
+    /// gRPC was asked, the peer speaks something else, most likely HTTP/1.
+    NotGrpc,
+    /// gRPC was asked, the peer hangs up without a word, as some HTTP/1 servers do, and proxies whose
+    /// collector is down.
+    PerhapsNotGrpc,
+    /// HTTP/1 was asked in clear, the peer speaks HTTP/2 or TLS.
+    NotHttp1,
+    /// HTTP/1 was asked, the peer hangs up without a word, as some gRPC servers do.
+    PerhapsNotHttp1,
+    /// A connection in clear, the peer speaks TLS.
+    NotClear,
+    /// TLS was asked, the peer speaks something else.
+    NotTls,
 }
 
 impl MixUp {
+    fn fact(self) -> &'static str {
+        match self {
+            MixUp::NotGrpc => "it does not speak gRPC but, it seems, HTTP/1",
+            MixUp::NotHttp1 => "it does not speak HTTP/1",
+            MixUp::PerhapsNotGrpc | MixUp::PerhapsNotHttp1 => "it closes the connection without an answer",
+            MixUp::NotClear => "it expects TLS",
+            MixUp::NotTls => "it does not speak TLS",
+        }
+    }
+
+    /// What to do.
     pub(super) fn hint(self) -> &'static str {
         match self {
-            MixUp::GrpcToHttp1 => {
-                "it does not speak gRPC but HTTP/1; set OTEL_EXPORTER_OTLP_PROTOCOL=http/protobuf, or name the \
-                 collector's gRPC port (usually 4317)"
+            MixUp::NotGrpc => {
+                "set OTEL_EXPORTER_OTLP_PROTOCOL=http/protobuf, or name the collector's gRPC port (usually 4317)"
             }
-            MixUp::HttpToGrpc => {
-                "it does not speak HTTP/1 but, it seems, gRPC; set OTEL_EXPORTER_OTLP_PROTOCOL=grpc, or name the \
-                 collector's HTTP port (usually 4318)"
+            MixUp::PerhapsNotGrpc => {
+                "if it is an HTTP port (usually 4318), set OTEL_EXPORTER_OTLP_PROTOCOL=http/protobuf; if it expects \
+                 TLS, write https:// in the endpoint"
             }
-            MixUp::ClearToTls => "it expects TLS; write https:// in the endpoint",
-            MixUp::TlsToClear => {
-                "it does not speak TLS; write http:// in the endpoint if a connection in clear is meant"
+            MixUp::NotHttp1 | MixUp::PerhapsNotHttp1 => {
+                "if it is a gRPC port (usually 4317), set OTEL_EXPORTER_OTLP_PROTOCOL=grpc; if it expects TLS, write \
+                 https:// in the endpoint"
             }
+            MixUp::NotClear => "write https:// in the endpoint",
+            MixUp::NotTls => "write http:// in the endpoint if a connection in clear is meant",
         }
+    }
+
+    /// A collector that is down can look the same.
+    pub(super) fn is_suspicion(self) -> bool {
+        matches!(self, MixUp::PerhapsNotGrpc | MixUp::PerhapsNotHttp1)
     }
 }
 
@@ -99,8 +121,9 @@ impl Failure {
         Self::new(reason, Outlook::Permanent, Cause::Time)
     }
 
-    pub(super) fn mixed_up(mix_up: MixUp, outlook: Outlook) -> Self {
-        Self { mix_up: Some(mix_up), ..Self::new(mix_up.hint(), outlook, Cause::Network) }
+    pub(super) fn mixed_up(mix_up: MixUp) -> Self {
+        let outlook = if mix_up.is_suspicion() { Outlook::Transient } else { Outlook::Permanent };
+        Self { mix_up: Some(mix_up), ..Self::new(mix_up.fact(), outlook, Cause::Network) }
     }
 
     /// The same as the SDK's error, from whose text the ledger takes its `error.type`.
@@ -115,7 +138,7 @@ impl Failure {
     /// A failure of the connection. Only the innermost cause is named: outer errors may hold the URL.
     pub(super) fn of_connection(error: &(dyn Error + 'static)) -> Self {
         if chain(error).any(|cause| cause.to_string().contains("InvalidContentType")) {
-            return Self::mixed_up(MixUp::TlsToClear, Outlook::Permanent);
+            return Self::mixed_up(MixUp::NotTls);
         }
         Self::network(innermost(error))
     }

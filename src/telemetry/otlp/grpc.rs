@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bytes::{Buf, BufMut, Bytes};
-use http::HeaderMap;
 use http::uri::PathAndQuery;
+use http::{HeaderMap, Uri};
 use hyper_util::client::legacy::connect::HttpConnector;
 use tonic::client::Grpc as GrpcClient;
 use tonic::codec::{Codec, CompressionEncoding, DecodeBuf, Decoder, EncodeBuf, Encoder};
@@ -18,8 +18,8 @@ use tower::ServiceExt as _;
 
 use super::Signal;
 use super::endpoint::Target;
-use super::failure::{Failure, MixUp, Outlook, chain};
-use super::first_bytes::{FirstBytes, Watched};
+use super::failure::{Failure, MixUp, chain};
+use super::first_bytes::{FirstBytes, FirstWord, Watched};
 use super::headers::USER_AGENT;
 use crate::config::settings::OtlpSettings;
 
@@ -32,7 +32,6 @@ pub(super) struct Grpc {
     metadata: MetadataMap,
     gzip: bool,
     tls: bool,
-    port: Option<u16>,
     first_bytes: Arc<FirstBytes>,
 }
 
@@ -69,7 +68,6 @@ impl Grpc {
             metadata: MetadataMap::from_headers(headers),
             gzip: settings.gzip,
             tls: target.is_tls(),
-            port: target.url.port(),
             first_bytes,
         })
     }
@@ -119,27 +117,22 @@ impl Grpc {
     }
 
     fn transport_failure(&self, error: &(dyn Error + 'static)) -> Failure {
-        let first_bytes = self.first_bytes.get();
-        if !self.tls && first_bytes.starts_with(b"HTTP/") {
-            return Failure::mixed_up(MixUp::GrpcToHttp1, Outlook::Permanent);
-        }
-        // A TLS record of the type alert or handshake.
-        if !self.tls && matches!(first_bytes.as_slice(), [0x15 | 0x16, 0x03, ..]) {
-            return Failure::mixed_up(MixUp::ClearToTls, Outlook::Permanent);
-        }
         if chain(error).any(|cause| cause.to_string().contains("HTTP/2 was not negotiated")) {
-            return Failure::mixed_up(MixUp::GrpcToHttp1, Outlook::Permanent);
+            return Failure::mixed_up(MixUp::NotGrpc);
         }
         if chain(error).any(|cause| cause.is::<tonic::TimeoutExpired>() || cause.to_string() == "deadline has elapsed")
         {
             return Failure::network("connecting timed out");
         }
-        let failure = Failure::of_connection(error);
-        // Some HTTP/1 servers hang up on HTTP/2 without a word; so does a collector that restarts.
-        if failure.mix_up.is_none() && self.first_bytes.hung_up() && self.port == Some(4318) {
-            return Failure { mix_up: Some(MixUp::GrpcToHttp1), reason: MixUp::GrpcToHttp1.hint().into(), ..failure };
+        match self.first_bytes.verdict() {
+            // Behind TLS the first bytes say nothing.
+            _ if self.tls => {}
+            FirstWord::Tls => return Failure::mixed_up(MixUp::NotClear),
+            FirstWord::Other => return Failure::mixed_up(MixUp::NotGrpc),
+            FirstWord::HungUp => return Failure::mixed_up(MixUp::PerhapsNotGrpc),
+            FirstWord::None | FirstWord::Http2 => {}
         }
-        failure
+        Failure::of_connection(error)
     }
 }
 
@@ -155,8 +148,14 @@ fn connect_lazily(endpoint: &Endpoint, first_bytes: &Arc<FirstBytes>) -> Channel
     connector.set_nodelay(true);
     connector.set_keepalive(Some(Duration::from_secs(30)));
     connector.set_connect_timeout(endpoint.get_connect_timeout());
-    let first_bytes = Arc::clone(first_bytes);
-    endpoint.connect_with_connector_lazy(connector.map_response(move |stream| Watched::new(stream, &first_bytes)))
+    let (before, after) = (Arc::clone(first_bytes), Arc::clone(first_bytes));
+    let connector = connector
+        .map_request(move |uri: Uri| {
+            before.forget();
+            uri
+        })
+        .map_response(move |stream| Watched::new(stream, &after));
+    endpoint.connect_with_connector_lazy(connector)
 }
 
 /// Messages are encoded before they come here, once for all attempts.

@@ -32,8 +32,10 @@ pub(super) fn usable(signal: Signal, headers: &[(String, String)]) -> (HeaderMap
             notes.push(format!("an OTLP header for {} is left out: its name is not valid", signal.as_str()));
             continue;
         };
-        // gRPC metadata is ASCII; the same rule for both protocols keeps them interchangeable.
-        let Ok(mut value) = HeaderValue::from_str(value.as_str()) else {
+        // gRPC metadata is ASCII, and some servers refuse the whole request for anything else. The same rule
+        // for both protocols keeps them interchangeable.
+        let value = Some(value.as_str()).filter(|value| value.is_ascii());
+        let Some(mut value) = value.and_then(|value| HeaderValue::from_str(value).ok()) else {
             notes.push(format!(
                 "the OTLP header {name} for {} is left out: its value has characters that headers cannot have",
                 signal.as_str()

@@ -76,12 +76,12 @@ impl Http {
         let hyper = chain(&error).find_map(|cause| cause.downcast_ref::<hyper::Error>());
         match hyper {
             // Frames of HTTP/2, or a TLS alert, where an HTTP/1 status line must be.
-            Some(hyper) if hyper.is_parse() => Failure::mixed_up(MixUp::HttpToGrpc, Outlook::Permanent),
-            // Many gRPC servers just hang up; so does a collector that restarts.
-            Some(hyper) if hyper.is_incomplete_message() => Failure {
-                mix_up: (self.target.url.port() == Some(4317)).then_some(MixUp::HttpToGrpc),
-                ..Failure::network("the collector closed the connection without an answer")
-            },
+            Some(hyper) if hyper.is_parse() => Failure::mixed_up(MixUp::NotHttp1),
+            // HTTP/2 servers speak first. hyper has no predicate for it.
+            Some(hyper) if hyper.to_string().contains("unexpected message") => {
+                Failure { outlook: Outlook::Transient, ..Failure::mixed_up(MixUp::NotHttp1) }
+            }
+            Some(hyper) if hyper.is_incomplete_message() => Failure::mixed_up(MixUp::PerhapsNotHttp1),
             _ if error.is_timeout() && error.is_connect() => Failure::network("connecting timed out"),
             _ => Failure::of_connection(&error),
         }

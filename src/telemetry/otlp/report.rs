@@ -28,9 +28,10 @@ impl Reporter {
     pub(super) fn failed(&self, signal: Signal, protocol: &str, authority: &str, failure: &Failure) {
         if self.pace.may_speak(if failure.mix_up.is_some() { MIX_UP_QUIET } else { FAILURE_QUIET }) {
             diagnostics::warn(&format!(
-                "OTLP {protocol} export of {} to {authority} fails: {}{}",
+                "OTLP {protocol} export of {} to {authority} fails: {}{}{}",
                 signal.as_str(),
                 failure.reason,
+                failure.mix_up.map(|mix_up| format!("; {}", mix_up.hint())).unwrap_or_default(),
                 self.lost(signal)
             ));
         }

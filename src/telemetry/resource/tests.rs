@@ -164,7 +164,8 @@ fn instances_differ_by_process_unless_the_user_names_them() {
 #[test]
 fn both_names_of_the_deployment_environment_are_set_whoever_gives_one() {
     let unknown = ServerIdentity::unknown();
-    let cases: [(&[(&str, &str)], &[KeyValue], Option<&str>); 6] = [
+    type Case<'a> = (&'a [(&'a str, &'a str)], &'a [KeyValue], Option<&'a str>);
+    let cases: [Case<'_>; 6] = [
         (&[("DEPLOYMENT_ENV", "prod"), ("ENVIRONMENT", "x")], &[], Some("prod")),
         (&[("DEPLOYMENT_ENV", " "), ("ENVIRONMENT", "stage")], &[], Some("stage")),
         (&[("OTEL_RESOURCE_ATTRIBUTES", "deployment.environment=dev")], &[], Some("dev")),
@@ -195,7 +196,8 @@ fn the_version_is_the_users() {
 
 #[test]
 fn broken_entries_of_otel_resource_attributes_go_one_by_one() {
-    let cases: [(&str, &[(&str, &str)], usize); 9] = [
+    type Case = (&'static str, &'static [(&'static str, &'static str)], usize);
+    let cases: [Case; 9] = [
         ("a=%20b%2Cc, d = e ,bad,=x", &[("a", " b,c"), ("d", "e")], 1),
         ("a=b=c,d=", &[("a", "b=c"), ("d", "")], 0),
         ("a=50%,b=%zz,c=%4,d=ok", &[("d", "ok")], 1),

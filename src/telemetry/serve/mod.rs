@@ -52,6 +52,9 @@ pub const DEFAULT_GRACE: Duration = Duration::from_secs(5);
 /// A dropped task's destructors run within a poll; only a task that blocks its thread takes longer.
 const DROP_TIME: Duration = Duration::from_secs(1);
 
+/// Completes when serving ends.
+type Trigger = Pin<Box<dyn Future<Output = ()> + Send>>;
+
 /// Serves `app` on `listener` until SIGTERM or SIGINT, then shuts `telemetry` down. See the
 /// [module](self) for the order of things.
 ///
@@ -85,7 +88,7 @@ pub struct Serve<S> {
     telemetry: Telemetry,
     grace: Duration,
     shutdown_timeout: Duration,
-    trigger: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
+    trigger: Option<Trigger>,
 }
 
 impl<S> Serve<S> {
@@ -129,12 +132,21 @@ where
     type Output = io::Result<()>;
     type IntoFuture = Pin<Box<dyn Future<Output = io::Result<()>> + Send>>;
 
-    fn into_future(self) -> Self::IntoFuture {
-        Box::pin(run(self))
+    /// Signals are heard from this call on, so that a program which says it is ready after it can be told to
+    /// end at once.
+    fn into_future(mut self) -> Self::IntoFuture {
+        let trigger = self.trigger.take().unwrap_or_else(|| match Signals::listen() {
+            Ok(signals) => Box::pin(signals.first()),
+            Err(error) => {
+                diagnostics::warn(&format!("signals cannot be handled ({error}); telemetry is lost at the end"));
+                Box::pin(std::future::pending())
+            }
+        });
+        Box::pin(run(self, trigger))
     }
 }
 
-async fn run<S, B>(server: Serve<S>) -> io::Result<()>
+async fn run<S, B>(server: Serve<S>, trigger: Trigger) -> io::Result<()>
 where
     S: Service<Request<Body>, Response = Response<B>> + Clone + Send + 'static,
     S::Future: Send,
@@ -142,17 +154,7 @@ where
     B: http_body::Body<Data = Bytes> + Send + 'static,
     B::Error: Into<Box<dyn Error + Send + Sync>>,
 {
-    let Serve { listener, app, telemetry, grace, shutdown_timeout, trigger } = server;
-    let trigger: Pin<Box<dyn Future<Output = ()> + Send>> = match trigger {
-        Some(trigger) => trigger,
-        None => match Signals::listen() {
-            Ok(signals) => Box::pin(signals.first()),
-            Err(error) => {
-                diagnostics::warn(&format!("signals cannot be handled ({error}); telemetry is lost at the end"));
-                Box::pin(std::future::pending())
-            }
-        },
-    };
+    let Serve { listener, app, telemetry, grace, shutdown_timeout, trigger: _ } = server;
     let mut connections = Connections::new();
     connections.accept_until(trigger, listener, app).await;
     connections.enter(Phase::Draining);
