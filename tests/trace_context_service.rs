@@ -173,10 +173,11 @@ async fn what_the_official_suite_asks_of_one_call() {
             (vec![("TRACEPARENT", valid.clone())], Goes(None)),
             (vec![("tracestate", "foo=1".to_owned())], New),
         ])
-        .chain(tracestates().into_iter().map(|(lines, want)| {
-            let lines = lines.into_iter().map(|(name, value)| (name, value));
-            ([("traceparent", valid.clone())].into_iter().chain(lines).collect(), Goes(want))
-        }));
+        .chain(
+            tracestates()
+                .into_iter()
+                .map(|(lines, want)| ([vec![("traceparent", valid.clone())], lines].concat(), Goes(want))),
+        );
     for (headers, outcome) in requests {
         let headers: Vec<_> = headers.iter().map(|(name, value)| (*name, value.as_str())).collect();
         let call = rig.one(&headers).await;
@@ -333,6 +334,36 @@ async fn baggage_goes_on_within_its_limits() {
         assert_eq!(sent, [want]);
     }
     rig.service.stop().await;
+}
+
+/// `OTEL_PROPAGATORS` says which fields are read and written.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn only_the_chosen_propagators_speak() {
+    for (propagators, trace, baggage) in [
+        ("tracecontext", true, false),
+        ("baggage", false, true),
+        ("none", false, false),
+        (" TraceContext , baggage ", true, true),
+        // The unknown one is left out, with a warning.
+        ("bogus,tracecontext", true, false),
+    ] {
+        let mut rig = Rig::start(&[("OTEL_PROPAGATORS", propagators)]).await;
+        let headers = [
+            ("traceparent".to_owned(), format!("00-{T}-{S}-01").into_bytes()),
+            ("tracestate".to_owned(), b"a=1".to_vec()),
+            ("baggage".to_owned(), b"k=v".to_vec()),
+        ];
+        let calls = rig.post(&headers, &json!([{"url": rig.callback}])).await;
+        let call = &calls[0].0;
+        if trace {
+            let call = Call::of(call);
+            assert_eq!((&*call.trace_id, call.tracestate.as_deref()), (T, Some("a=1")), "{propagators}");
+        } else {
+            assert!(!call.contains_key("traceparent") && !call.contains_key("tracestate"), "{propagators}");
+        }
+        assert_eq!(call.contains_key("baggage"), baggage, "{propagators}");
+        rig.service.stop().await;
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

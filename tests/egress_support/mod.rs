@@ -12,7 +12,7 @@ use axum::middleware::{Next, from_fn_with_state};
 use axum::response::Response;
 use http::HeaderMap;
 use nemo_gym_telemetry::egress::{ConfiguredTracePropagation, TracePropagation};
-use nemo_gym_telemetry::{Environment, Telemetry};
+use nemo_gym_telemetry::{Environment, ServerIdentity, Telemetry};
 use opentelemetry::trace::{SpanContext, SpanId, TraceContextExt as _, TraceFlags, TraceId, TraceState};
 use opentelemetry::{Context, Value};
 use opentelemetry_sdk::metrics::data::{AggregatedMetrics, MetricData, ResourceMetrics};
@@ -40,7 +40,21 @@ impl Rig {
         Self::with(&[("NEMO_GYM_OTEL_SPAN_GROUPS", groups)], SdkTracerProvider::builder())
     }
 
+    /// Of a server in a fleet, with every group on.
+    pub fn of_server(identity: ServerIdentity) -> Self {
+        let variables = [("NEMO_GYM_OTEL_SPAN_GROUPS", "all")];
+        Self::of(&variables, SdkTracerProvider::builder(), identity)
+    }
+
     pub fn with(variables: &[(&str, &str)], provider: opentelemetry_sdk::trace::TracerProviderBuilder) -> Self {
+        Self::of(variables, provider, ServerIdentity::unknown())
+    }
+
+    fn of(
+        variables: &[(&str, &str)],
+        provider: opentelemetry_sdk::trace::TracerProviderBuilder,
+        identity: ServerIdentity,
+    ) -> Self {
         let spans = InMemorySpanExporter::default();
         let metrics = InMemoryMetricExporter::default();
         let meter_provider =
@@ -50,13 +64,14 @@ impl Rig {
             .with_environment(Environment::from_iter(variables))
             .with_tracer_provider(provider.with_simple_exporter(spans.clone()).build())
             .with_parent_based_sampler()
+            .with_identity(identity)
             .with_meter_provider(meter_provider.clone())
             .build();
         Self { telemetry, spans, metrics, meter_provider }
     }
 
     pub fn middleware(&self) -> ConfiguredTracePropagation {
-        TracePropagation::builder().with_telemetry(self.telemetry.clone()).build()
+        TracePropagation::builder().with_telemetry(&self.telemetry).build()
     }
 
     /// A plain client behind the middleware.
@@ -202,4 +217,71 @@ pub fn fields(traceparent: &str) -> (String, String, String) {
     let parts: Vec<_> = traceparent.split('-').collect();
     assert_eq!((parts.len(), parts[0]), (4, "00"), "{traceparent}");
     (parts[1].to_owned(), parts[2].to_owned(), parts[3].to_owned())
+}
+
+/// What a raw server does with a request it has read.
+#[derive(Clone, Debug)]
+pub enum Act {
+    /// Sends these bytes and closes the connection.
+    Answer(&'static str),
+    /// The same, some time later.
+    AnswerAfter(std::time::Duration, &'static str),
+    /// Closes the connection.
+    Close,
+    /// Resets the connection.
+    Reset,
+    /// Sends these bytes, then nothing more.
+    Hang(&'static str),
+}
+
+pub const OK: Act = Act::Answer("HTTP/1.1 200 OK\r\ncontent-length: 2\r\nconnection: close\r\n\r\nok");
+pub const BUSY: Act = Act::Answer("HTTP/1.1 503 Service Unavailable\r\ncontent-length: 0\r\nconnection: close\r\n\r\n");
+
+/// A server below HTTP: answers its requests by these acts in turn, the last one for all that follow. Returns the
+/// heads of the requests as they came over the wire.
+pub async fn raw_server(acts: Vec<Act>) -> (SocketAddr, Arc<Mutex<Vec<String>>>) {
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    let heads = Arc::new(Mutex::new(Vec::new()));
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+    let address = listener.local_addr().expect("bound");
+    let seen = heads.clone();
+    tokio::spawn(async move {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            let (seen, acts) = (seen.clone(), acts.clone());
+            tokio::spawn(async move {
+                let mut request = Vec::new();
+                while !request.windows(4).any(|end| end == b"\r\n\r\n") {
+                    if stream.read_buf(&mut request).await.unwrap_or(0) == 0 {
+                        return;
+                    }
+                }
+                let act = {
+                    let mut seen = seen.lock().expect("not poisoned");
+                    seen.push(String::from_utf8_lossy(&request).into_owned());
+                    acts[(seen.len() - 1).min(acts.len() - 1)].clone()
+                };
+                match act {
+                    Act::Answer(bytes) => _ = stream.write_all(bytes.as_bytes()).await,
+                    Act::AnswerAfter(wait, bytes) => {
+                        tokio::time::sleep(wait).await;
+                        _ = stream.write_all(bytes.as_bytes()).await;
+                    }
+                    Act::Close => {}
+                    #[allow(deprecated)]
+                    Act::Reset => _ = stream.set_linger(Some(std::time::Duration::ZERO)),
+                    Act::Hang(bytes) => {
+                        _ = stream.write_all(bytes.as_bytes()).await;
+                        std::future::pending::<()>().await;
+                    }
+                }
+            });
+        }
+    });
+    (address, heads)
+}
+
+/// Sum of the points of a metric whose attributes contain this text.
+pub fn total(points: &BTreeMap<(String, String), (u64, f64)>, metric: &str, attribute: &str) -> u64 {
+    let matching = points.iter().filter(|((name, attributes), _)| name == metric && attributes.contains(attribute));
+    matching.map(|(_, (count, _))| count).sum()
 }
