@@ -1,5 +1,38 @@
-//! OpenTelemetry for Rust servers in a NeMo Gym fleet.
-
+//! OpenTelemetry for Rust servers in a NeMo Gym fleet: tower/axum middleware, a reqwest middleware and a tokio runtime
+//! monitor. One rollout is one trace, across processes and languages.
+//!
+//! | who | writes |
+//! |---|---|
+//! | server author | [`GymTelemetryLayer`](ingress::GymTelemetryLayer) on the router, [`serve`] around it |
+//! | caller author | [`TracePropagation`](egress::TracePropagation) in a reqwest-middleware client |
+//! | supervisor author | [`TelemetryConfig`], [`configure_telemetry_env`], [`supervisor`] |
+//! | `main` | [`init_telemetry`], [`Telemetry::shutdown`] |
+//! | anyone in between | [`span`], [`rollout`], [`sandbox`], [`job`] |
+//!
+//! ```no_run
+//! use axum::{Router, routing::post};
+//! use nemo_gym_telemetry::ingress::GymTelemetryLayer;
+//! use nemo_gym_telemetry::{ServerIdentity, ServerType, init_telemetry, serve};
+//!
+//! #[tokio::main]
+//! async fn main() -> std::io::Result<()> {
+//!     let telemetry = init_telemetry(ServerIdentity::new("my_resources", ServerType::ResourcesServers));
+//!     let app = Router::new()
+//!         .route("/verify", post(|| async { r#"{"reward": 1.0}"# }))
+//!         .layer(GymTelemetryLayer::new(&telemetry));
+//!     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await?;
+//!     serve(listener, app, &telemetry).await
+//! }
+//! ```
+//!
+//! Telemetry is off until the environment turns it on (`NEMO_GYM_OTEL_ENABLED=1`), never fails a start-up or a request,
+//! and costs one relaxed atomic load a request while it is off.
+//!
+//! # Pages
+//!
+//! Placement, spans and metrics of servers: [`ingress`]; of clients: [`egress`]; [`propagation`]; variables:
+//! [`config`]; exporters, shutdown and loss: [`telemetry`]; the tokio monitor: [`runtime`].
+#![doc = concat!("\n\n", include_str!("../docs/fleets.md"))]
 #![forbid(unsafe_code)]
 #![warn(missing_docs, missing_debug_implementations)]
 

@@ -1,6 +1,8 @@
 //! Mixed fleets: requests that go from a Python process (the stack of a Python Gym server) through a Rust server to another
 //! Python process, or the other way round, are one trace.
 
+#![cfg(all(feature = "otlp-grpc", feature = "otlp-http"))]
+
 mod e2e;
 
 use std::collections::HashMap;

@@ -1,5 +1,7 @@
 //! The `rollout` example, as a newcomer runs it.
 
+#![cfg(all(feature = "otlp-grpc", feature = "otlp-http"))]
+
 mod e2e;
 
 use std::collections::{BTreeSet, HashMap, HashSet};

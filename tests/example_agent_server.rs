@@ -3,10 +3,11 @@
 
 mod e2e;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::sync::{Arc, Mutex};
 
 use e2e::check;
+use e2e::fleet::{Variables, telemetry_to};
 use e2e::golden::{self, Exchange};
 use e2e::process::{Server, example};
 use e2e::stand_in::{Answer, Asked, StandIn};
@@ -35,6 +36,10 @@ struct Fleet {
 
 impl Fleet {
     async fn start(observability: bool, token_capture: bool) -> Self {
+        Self::start_with(observability, token_capture, Variables::new()).await
+    }
+
+    async fn start_with(observability: bool, token_capture: bool, variables: Variables) -> Self {
         let scripted = || {
             let answers = Arc::new(Mutex::new(VecDeque::<Answer>::new()));
             let queue = answers.clone();
@@ -56,7 +61,7 @@ impl Fleet {
             "observability_enabled": observability,
             "token_id_capture": {"enabled": token_capture, "all_agents": token_capture},
         });
-        command.env("NEMO_GYM_CONFIG_DICT", config.to_string());
+        command.env("NEMO_GYM_CONFIG_DICT", config.to_string()).envs(variables);
         let agent = Server::start(command).await;
         let client = reqwest::Client::builder().no_proxy().build().unwrap();
         Self { agent, model, resources, model_answers, resources_answers, client }
@@ -92,7 +97,7 @@ impl Fleet {
         response.json().await.unwrap()
     }
 
-    /// Compares what the stand-ins were asked with the record.
+    /// Compares what the stand-ins were asked with the record, for an agent whose telemetry is off.
     fn check_calls<'a>(&self, exchanges: impl IntoIterator<Item = &'a Exchange> + Clone) {
         for (server, asked) in [("model", self.model.take()), ("resources", self.resources.take())] {
             let recorded: Vec<_> = exchanges.clone().into_iter().filter(|exchange| exchange.server == server).collect();
@@ -103,12 +108,12 @@ impl Fleet {
                 "calls of the {server} server",
             );
             for (exchange, asked) in recorded.iter().zip(&asked) {
-                let recorded = exchange.request.header("cookie").unwrap_or_default();
-                let cookie = asked.header("cookie").unwrap_or_default();
-                assert_eq!(comparable(&cookie), comparable(recorded), "cookies of {}", exchange.name);
                 for name in ["traceparent", "tracestate", "baggage"] {
                     assert_eq!(asked.header(name), None, "{name} of {} with telemetry off", exchange.name);
                 }
+                let recorded = exchange.request.header("cookie").unwrap_or_default();
+                let cookie = asked.header("cookie").unwrap_or_default();
+                assert_eq!(comparable(&cookie), comparable(recorded), "cookies of {}", exchange.name);
                 assert_eq!(asked.header("content-type").as_deref(), Some("application/json"), "{}", exchange.name);
                 let flow = exchange.flow.as_deref().unwrap_or_default();
                 if !exchange.request.alike || UNCHANGED.contains(&flow) {
@@ -199,6 +204,52 @@ async fn rollouts_run_as_recorded() {
         }
         fleet.agent.stop().await;
     }
+}
+
+/// With telemetry on the calls are the same, and the trace goes on as the Python servers were recorded to pass it on.
+#[tokio::test(flavor = "multi_thread")]
+async fn traces_go_on_as_recorded() {
+    let mut fleet = Fleet::start_with(false, false, telemetry_to("http://127.0.0.1:9", "grpc", "agent")).await;
+    for flow in ["run_obs_off", "run_inbound_trace", "run_inbound_unsampled"] {
+        let exchanges = golden::flow(flow);
+        fleet.answer_as_in(exchanges.iter().copied());
+        let answer = fleet.replay(exchanges[0]).await;
+        assert_eq!(answer["reward"], 1.0, "{flow}");
+        let inbound = &exchanges[0].request;
+        let (mut traces, mut parents) = (HashSet::new(), HashSet::new());
+        for (server, asked) in [("model", fleet.model.take()), ("resources", fleet.resources.take())] {
+            let recorded: Vec<_> = exchanges.iter().filter(|exchange| exchange.server == server).collect();
+            assert_eq!(asked.len(), recorded.len(), "{flow}");
+            for (exchange, asked) in recorded.iter().zip(asked) {
+                let recorded = parts(exchange.request.header("traceparent").unwrap());
+                let sent = parts(&asked.header("traceparent").unwrap());
+                assert_eq!(sent[3], recorded[3], "flags of {}", exchange.name);
+                assert!(parents.insert(sent[2].clone()), "each call has a parent of its own");
+                if inbound.header("traceparent").is_some() {
+                    assert_eq!(sent[1], recorded[1], "trace of {}", exchange.name);
+                }
+                traces.insert(sent[1].clone());
+                let tracestate = exchange.request.header("tracestate");
+                assert_eq!(asked.header("tracestate").as_deref(), tracestate, "{}", exchange.name);
+                // The caller's baggage goes on; ours adds the rollout's id for the servers of the fleet.
+                let baggage = asked.header("baggage").unwrap_or_default();
+                let members: HashSet<&str> = baggage.split(',').collect();
+                assert!(members.contains("nemo.gym.rollout.id=3-0"), "{baggage}");
+                assert_eq!(members.contains("k=v"), inbound.header("baggage").is_some(), "{baggage}");
+            }
+        }
+        assert_eq!(traces.len(), 1, "{flow}");
+        if let Some(inbound) = inbound.header("traceparent") {
+            assert!(!parents.contains(&parts(inbound)[2]), "no call goes on under the caller's own span");
+        }
+    }
+    fleet.agent.stop().await;
+}
+
+fn parts(traceparent: &str) -> Vec<String> {
+    let parts: Vec<String> = traceparent.split('-').map(str::to_owned).collect();
+    assert_eq!(parts.len(), 4, "{traceparent}");
+    parts
 }
 
 /// The flows whose bodies were only said to be alike, for what they are about.

@@ -171,6 +171,15 @@ async fn attributes_follow_the_conventions() {
 }
 
 #[tokio::test]
+async fn a_query_is_recorded_on_request_and_without_credentials() {
+    let rig = Rig::resources();
+    let layer = GymTelemetryLayer::builder().with_telemetry(&rig.telemetry).with_query(true).build();
+    app(layer).oneshot(request("POST", "/verify?page=2&access_token=K5&API_KEY=K6")).await.unwrap();
+    let query = text(&rig.server_span(), "url.query").unwrap();
+    assert_eq!(query, "page=2&access_token=REDACTED&API_KEY=REDACTED");
+}
+
+#[tokio::test]
 async fn http2_names_its_authority_and_version() {
     let rig = Rig::resources();
     let app = app(GymTelemetryLayer::new(&rig.telemetry));

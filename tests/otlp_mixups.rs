@@ -80,6 +80,22 @@ fn grpc_to_a_server_that_answers_with_a_page() {
     assert!(said.len() == 1 && said[0].contains("http/protobuf"), "{said:?}");
 }
 
+/// Google's gRPC servers speak before they are spoken to.
+#[test]
+fn http_to_a_server_that_speaks_http2_first() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream = stream.unwrap();
+            let _ = stream.write_all(&[0, 0, 0, 4, 0, 0, 0, 0, 0]);
+            let _ = stream.read(&mut [0; 256]);
+        }
+    });
+    let said = lose(&format!("http://{address}"), "http/protobuf", &address.to_string());
+    assert!(said.len() == 1 && said[0].contains("PROTOCOL=grpc"), "{said:?}");
+}
+
 /// gRPC servers answer HTTP/1 with the frames that open every HTTP/2 connection.
 #[test]
 fn http_to_a_server_that_answers_in_http2() {

@@ -25,6 +25,7 @@ mod span;
 mod verdict;
 mod waterfall;
 
+use std::io::IsTerminal as _;
 use std::process::ExitCode;
 
 use nemo_gym_telemetry::job::Job;
@@ -85,7 +86,7 @@ async fn supervise(args: &Args) -> std::io::Result<bool> {
     let (count, concurrency) = (args.get_or("rollouts", 3), args.get_or("concurrency", 4));
     let outcomes = tokio::select! {
         outcomes = drive::run(&job, fleet.agent_url(), count, concurrency) => Ok(outcomes),
-        _ = tokio::signal::ctrl_c() => Err(std::io::Error::other("interrupted")),
+        () = told_to_end() => Err(std::io::Error::other("interrupted")),
     };
     drop(job);
     // Each server sends what it still holds before it ends, and so do we: nothing is on its way after this.
@@ -97,6 +98,9 @@ async fn supervise(args: &Args) -> std::io::Result<bool> {
     let judged = match receiver {
         None => {
             println!("Telemetry went to the configured OTLP endpoint: judged by the HTTP answers alone.");
+            if args.get("json").is_some() {
+                println!("No span came here, so --json writes none.");
+            }
             true
         }
         Some(receiver) => judge(&outcomes, receiver.finish(), args)?,
@@ -104,11 +108,25 @@ async fn supervise(args: &Args) -> std::io::Result<bool> {
     Ok(answered && judged && ended_well)
 }
 
+/// Completes at SIGINT or SIGTERM.
+async fn told_to_end() {
+    match tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate()) {
+        Ok(mut terminate) => tokio::select! {
+            _ = terminate.recv() => {}
+            _ = tokio::signal::ctrl_c() => {}
+        },
+        Err(_) => drop(tokio::signal::ctrl_c().await),
+    }
+}
+
 /// What the servers are told about telemetry: everything on, sent to the receiver here or to where the user said.
 fn telemetry_env(receiver: Option<&Receiver>) -> TelemetryEnv {
     let mut config = TelemetryConfig::default();
     config.enabled = true;
     config.span_groups = "all".to_owned();
+    if cfg!(not(feature = "otlp-grpc")) {
+        config.otlp_protocol = Some("http/protobuf".to_owned());
+    }
     config.otlp_endpoint = receiver.map(|receiver| receiver.url().to_owned());
     configure_telemetry_env(&config)
 }
@@ -119,6 +137,8 @@ fn judge(outcomes: &[Outcome], mut spans: Vec<Span>, args: &Args) -> std::io::Re
         std::fs::write(file, spans.iter().map(|span| format!("{}\n", span.to_json())).collect::<String>())?;
     }
     let verdict = verdict::of(outcomes, &spans, &fleet::SERVERS);
-    waterfall::print(&verdict, args.get_or("show", 20));
-    Ok(verdict.print())
+    let colours = std::io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none();
+    print!("{}", waterfall::render(&verdict, args.get_or("show", 20), colours));
+    println!("{}", verdict.report());
+    Ok(verdict.is_whole())
 }

@@ -72,22 +72,31 @@ fn faults(traces: &[Trace], servers: &[&str]) -> Vec<String> {
 }
 
 impl Verdict<'_> {
-    /// Prints the verdict. `true` when every rollout is one whole trace.
-    pub fn print(&self) -> bool {
+    /// Whether every rollout is one whole trace, and no piece lies about.
+    pub fn is_whole(&self) -> bool {
+        self.strays.is_empty() && self.rollouts.iter().all(|rollout| rollout.faults.is_empty())
+    }
+
+    /// The verdict in words.
+    pub fn report(&self) -> String {
+        let mut lines = Vec::new();
         for rollout in self.rollouts.iter().filter(|rollout| !rollout.faults.is_empty()) {
-            println!("rollout {}: {}", rollout.outcome.id, rollout.faults.join("; "));
+            lines.push(format!("rollout {}: {}", rollout.outcome.id, rollout.faults.join("; ")));
         }
         for stray in &self.strays {
             let names: Vec<&str> = stray.iter().map(|span| span.name.as_str()).take(3).collect();
-            println!("trace {} belongs to no rollout: {}", stray[0].trace_id, names.join(", "));
+            let trace_id = stray.first().map_or("", |span| &span.trace_id);
+            lines.push(format!("trace {trace_id} belongs to no rollout: {}", names.join(", ")));
         }
         let spans: usize = self.rollouts.iter().flat_map(|rollout| &rollout.traces).map(Vec::len).sum();
         let whole = self.rollouts.iter().filter(|rollout| rollout.faults.is_empty()).count();
-        let total = self.rollouts.len();
-        println!("{whole} of {total} rollouts are one trace each across {} ({spans} spans)", self.servers.join(", "));
+        let (total, servers) = (self.rollouts.len(), self.servers.join(", "));
+        lines.push(format!("{whole} of {total} rollouts are one trace each across {servers} ({spans} spans)"));
         if spans == 0 && total > 0 {
-            println!("No span arrived: is telemetry switched off in the environment (NEMO_GYM_OTEL_*, OTEL_*)?");
+            lines.push(
+                "No span arrived: is telemetry switched off in the environment (NEMO_GYM_OTEL_*, OTEL_*)?".into(),
+            );
         }
-        whole == total && self.strays.is_empty()
+        lines.join("\n")
     }
 }

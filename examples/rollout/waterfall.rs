@@ -1,70 +1,67 @@
 //! Traces in the terminal.
 
 use std::collections::{HashMap, HashSet};
-use std::io::IsTerminal as _;
 
 use crate::span::Span;
 use crate::verdict::{Rollout, Trace, Verdict};
 
 const BAR: usize = 36;
 
-/// Prints at most `limit` rollouts: all in their order if there are no more, else the faulty and the slowest ones.
-pub fn print(verdict: &Verdict, limit: usize) {
+/// At most `limit` rollouts: all in their order if there are no more, else the faulty and the slowest ones.
+pub fn render(verdict: &Verdict, limit: usize, colours: bool) -> String {
+    let mut text = String::new();
     let mut rollouts: Vec<&Rollout> = verdict.rollouts.iter().collect();
     if rollouts.len() > limit {
         rollouts.sort_by_key(|rollout| (rollout.faults.is_empty(), std::cmp::Reverse(rollout.outcome.duration)));
         rollouts.truncate(limit);
-        println!("The {limit} rollouts that are worst off, of {}:\n", verdict.rollouts.len());
+        if limit > 0 {
+            text = format!("The {limit} of {} rollouts that are worst off:\n\n", verdict.rollouts.len());
+        }
     } else {
         rollouts.sort_by_key(|rollout| rollout.traces.first().and_then(|trace| trace.first()).map(|span| span.start));
     }
-    let paint = Paint { on: std::io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none() };
+    let paint = Paint { on: colours };
     for rollout in rollouts {
         for trace in &rollout.traces {
-            print_trace(rollout, trace, &paint);
+            text.push_str(&render_trace(rollout, trace, &paint));
         }
     }
+    text
 }
 
-fn print_trace(rollout: &Rollout, trace: &Trace, paint: &Paint) {
-    let (Some(start), Some(end)) = (trace.iter().map(|s| s.start).min(), trace.iter().map(|s| s.end).max()) else {
-        return;
-    };
+fn render_trace(rollout: &Rollout, trace: &Trace, paint: &Paint) -> String {
+    let start = trace.iter().map(|span| span.start).min().unwrap_or(0);
+    let total = trace.iter().map(|span| span.end).max().unwrap_or(0).saturating_sub(start);
     let reward = match &rollout.outcome.reward {
         Ok(reward) => format!("reward {reward}"),
         Err(error) => paint.red(error),
     };
-    let title = format!("rollout {}", rollout.outcome.id);
-    println!(
-        "{}  trace {}  {} spans  {:.1} ms  {reward}",
-        paint.bold(&title),
-        trace[0].trace_id,
-        trace.len(),
-        ms(end - start)
-    );
+    let title = paint.bold(&format!("rollout {}", rollout.outcome.id));
+    let trace_id = trace.first().map_or("", |span| &span.trace_id);
+    let mut text = format!("{title}  trace {trace_id}  {} spans  {:.1} ms  {reward}\n", trace.len(), ms(total));
     let rows = rows(trace);
     let width = |text: &dyn Fn(&Row) -> usize| rows.iter().map(text).max().unwrap_or(0);
     let (servers, names) = (width(&|row| row.span.server.chars().count()), width(&|row| row.name().chars().count()));
     for row in &rows {
         let Row { span, .. } = row;
-        let bar = bar(span.start - start, span.end - start, end - start);
+        let bar = bar(span.start - start, span.end.saturating_sub(start), total);
         let failed = span.status == "ERROR";
-        let mark = match (failed, span.text("error.type")) {
-            (true, Some(kind)) => paint.red(&format!(" ✗ {kind}")),
-            (true, None) => paint.red(" ✗ error"),
-            (false, _) => String::new(),
+        let mark = match failed {
+            true => paint.red(&format!(" ✗ {}", span.text("error.type").unwrap_or("error"))),
+            false => String::new(),
         };
-        println!(
-            "  {} {:<names$} {:<8} {:>9.2} ms {:>9.2} ms {}{mark}",
+        text.push_str(&format!(
+            "  {} {:<names$} {:<8} {:>9.2} ms {:>9.2} ms {}{mark}\n",
             paint.of_server(&format!("{:<servers$}", span.server)),
             row.name(),
             span.kind,
             ms(span.start - start),
             ms(span.end.saturating_sub(span.start)),
             if failed { paint.red(&bar) } else { bar },
-        );
+        ));
     }
-    println!();
+    text.push('\n');
+    text
 }
 
 /// A span and how it hangs below the others.

@@ -1,5 +1,7 @@
 //! Choices for the middleware.
 
+use std::borrow::Borrow;
+
 use http::Extensions;
 use reqwest::{Request, Response};
 use reqwest_middleware::{Middleware, Next, Result};
@@ -27,8 +29,8 @@ pub struct TracePropagationBuilder {
 
 impl TracePropagationBuilder {
     /// Uses this handle instead of the process-wide one.
-    pub fn with_telemetry(mut self, telemetry: Telemetry) -> Self {
-        self.choices.telemetry = Some(telemetry);
+    pub fn with_telemetry(mut self, telemetry: impl Borrow<Telemetry>) -> Self {
+        self.choices.telemetry = Some(telemetry.borrow().clone());
         self
     }
 

@@ -49,8 +49,8 @@ pub(super) fn inject(
     if choice.trace_context { mark } else { Mark::Extensions }
 }
 
-/// What goes on from a request that this process serves, where it makes no span of its own for the call.
-pub(super) fn pass_on(request: &mut Request, parent: &SpanContext, cx: &Context, choice: PropagatorChoice) -> Mark {
+/// What goes on from a request that this process serves, where no span of its own shows the call.
+fn pass_on(request: &mut Request, parent: &SpanContext, cx: &Context, choice: PropagatorChoice) -> Mark {
     if parent.is_valid() && !parent.is_sampled() {
         // In an unsampled trace every call has a parent id of its own.
         let id = propagation::fresh_span_id();

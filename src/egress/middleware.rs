@@ -66,10 +66,8 @@ pub(super) fn handle<'d>(
 ) -> BoxFuture<'d, Result<Response>> {
     let telemetry = choices.telemetry.as_ref().unwrap_or_else(|| Telemetry::process());
     let switches = telemetry.switches();
-    if switches.is_off() {
-        if switches.has_ended() {
-            pass_on(telemetry, &mut request, extensions);
-        }
+    // After shutdown nothing is measured, and what a request brought still goes on.
+    if switches.is_off() && !switches.has_ended() {
         return next.run(request, extensions);
     }
     if let Some(logical) = LogicalCall::of(&request, extensions) {
@@ -154,15 +152,6 @@ fn count_retry(telemetry: &Telemetry, attempts: &mut Attempts) {
     }
 }
 
-/// Telemetry has ended: what a request brought before that still goes on.
-#[cold]
-fn pass_on(telemetry: &Telemetry, request: &mut Request, extensions: &Extensions) {
-    if !matches!(extensions.get(), Some(TraceOptOut::All | TraceOptOut::Headers)) {
-        let cx = Context::current();
-        headers::pass_on(request, cx.span().span_context(), &cx, telemetry.propagators());
-    }
-}
-
 /// Writes the request's headers; `Some` when there is something to watch.
 fn begin(choices: &Choices, telemetry: &Telemetry, request: &mut Request, extensions: &mut Extensions) -> Option<Call> {
     let opt_out = extensions.get::<TraceOptOut>().copied();
@@ -199,7 +188,10 @@ fn begin(choices: &Choices, telemetry: &Telemetry, request: &mut Request, extens
         headers::inject(telemetry, request, span.as_ref(), &cx, rollout.as_ref(), destination.internal)
     };
     let (target, (started_at, started)) = observed?;
-    let span = span.filter(Span::is_recording);
+    // In place: a span is too large to be moved about.
+    if span.as_ref().is_some_and(|span| !span.is_recording()) {
+        span = None;
+    }
     if span.is_none() && !metrics {
         return None;
     }
@@ -266,10 +258,12 @@ fn start(
         (None, None) => target.name.name(),
     };
     let tracer = telemetry.tracer(Scope::Client);
-    let mut builder =
-        tracer.span_builder(name).with_kind(SpanKind::Client).with_start_time(started_at).with_attributes(attributes);
+    let mut builder = tracer.span_builder(name);
+    builder.span_kind = Some(SpanKind::Client);
+    builder.start_time = Some(started_at);
+    builder.attributes = Some(attributes);
     if let Some(job) = crate::job::root_link(cx) {
-        builder = builder.with_links(vec![Link::new(job, Vec::new(), 0)]);
+        builder.links = Some(vec![Link::new(job, Vec::new(), 0)]);
     }
     builder.start_with_context(tracer, cx)
 }

@@ -14,6 +14,7 @@ mod request_choices;
 mod target;
 mod url;
 
+pub(crate) use self::url::redacted_query;
 pub use builder::{ConfiguredTracePropagation, TracePropagationBuilder};
 pub use connections::{Connecting, ConnectionMetrics, ConnectionMetricsLayer};
 pub use middleware::TracePropagation;

@@ -36,6 +36,13 @@ pub(super) fn redacted(url: &Url) -> String {
     out
 }
 
+/// The value of `url.query`, by the same rules.
+pub(crate) fn redacted_query(query: &str) -> String {
+    let mut out = String::with_capacity(query.len());
+    redact_pairs(query, &['&', ';'], &mut out);
+    out
+}
+
 fn redact_path(path: &str, out: &mut String) {
     for (i, segment) in path.split('/').enumerate() {
         if i > 0 {

@@ -317,6 +317,10 @@ fn server_attributes<B>(
     if state.method == Method::Other {
         attributes::push_unusual(&mut attributes, state.method, request.method());
     }
+    // The prefix is stripped from the path alone: the query is the client's.
+    if let Some(query) = request.uri().query().filter(|query| layer.record_query && !query.is_empty()) {
+        attributes.push(KeyValue::new("url.query", crate::egress::redacted_query(query)));
+    }
     if !layer.request_headers.is_empty() {
         attributes::push_captured(&mut attributes, &layer.request_headers, request.headers());
     }

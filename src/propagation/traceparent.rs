@@ -54,7 +54,7 @@ impl Traceparent {
         let mut text = *b"00-00000000000000000000000000000000-0000000000000000-00";
         write_hex(&mut text[3..35], &self.trace_id.to_bytes());
         write_hex(&mut text[36..52], &self.span_id.to_bytes());
-        write_hex(&mut text[53..55], &[(self.flags & KNOWN_FLAGS).to_u8()]);
+        text[54] += (self.flags & KNOWN_FLAGS).to_u8();
         text
     }
 }
@@ -108,15 +108,35 @@ fn hex_eight(digits: [u8; 8]) -> (u64, u64) {
 }
 
 fn write_hex(text: &mut [u8], bytes: &[u8]) {
-    for (pair, byte) in text.chunks_exact_mut(2).zip(bytes) {
-        pair[0] = b"0123456789abcdef"[usize::from(byte >> 4)];
-        pair[1] = b"0123456789abcdef"[usize::from(byte & 0x0f)];
+    for (digits, four) in text.chunks_exact_mut(8).zip(bytes.chunks_exact(4)) {
+        let four = four.iter().fold(0, |number, byte| number << 8 | u64::from(*byte));
+        digits.copy_from_slice(&eight_hex(four));
     }
+}
+
+/// The other way round: the eight digits of a number below 2^32.
+#[inline]
+fn eight_hex(number: u64) -> [u8; 8] {
+    const ONES: u64 = 0x0101_0101_0101_0101;
+    let fours = (number | number << 16) & 0x0000_ffff_0000_ffff;
+    let pairs = (fours | fours << 8) & 0x00ff_00ff_00ff_00ff;
+    let values = (pairs | pairs << 4) & (0x0f * ONES);
+    (values + 0x30 * ONES + 0x27 * ((values + 6 * ONES) >> 4 & ONES)).to_be_bytes()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn every_digit_in_every_place_is_written() {
+        for place in 0..8 {
+            for digit in 0..16_u64 {
+                let number = 0x0123_4567 & !(0xf << (4 * place)) | digit << (4 * place);
+                assert_eq!(eight_hex(number), format!("{number:08x}").as_bytes());
+            }
+        }
+    }
 
     #[test]
     fn every_byte_in_every_place_is_a_digit_or_a_fault() {

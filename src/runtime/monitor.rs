@@ -10,7 +10,7 @@ use super::monitored::Monitored;
 use super::registry::Registry;
 use crate::telemetry::Telemetry;
 
-/// Monitors one tokio runtime for as long as it lives. See the [module documentation](self) for what is measured.
+/// Monitors one tokio runtime for as long as it lives. What is measured: see [the module](crate::runtime).
 ///
 /// Monitoring ends when this is dropped, when the telemetry handle is shut down or its last clone is dropped, and
 /// when the runtime ends. It never keeps a runtime alive.

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use opentelemetry_sdk::metrics::SdkMeterProvider;
 use opentelemetry_sdk::trace::SdkTracerProvider;
 
-use super::accounting::DeliveryReport;
+use super::accounting::{DeliveryReport, LossLedger};
 use super::handle::Telemetry;
 use super::providers::Providers;
 
@@ -141,6 +141,10 @@ fn end_providers(providers: Providers, timeout: Duration, deadline: Instant) -> 
         tasks.start("gym-end-metrics", move || meter.shutdown_with_timeout(left_until(queues_until)).is_ok());
     }
     let ended = tasks.wait(deadline);
+    // The SDK's metric reader returns after 5 s whatever its timeout; its exporter may still be sending.
+    while is_exporting(&ledger) && Instant::now() < queues_until {
+        thread::sleep(Duration::from_millis(5));
+    }
     let timed_out = !ended || Instant::now() >= queues_until;
     if let Some(otlp) = otlp {
         otlp.stop(deadline);
@@ -156,6 +160,11 @@ fn end_providers(providers: Providers, timeout: Duration, deadline: Instant) -> 
         last_words.wait(deadline.max(Instant::now() + Duration::from_millis(100)));
     }
     ShutdownReport { timed_out, delivery: ledger.snapshot() }
+}
+
+fn is_exporting(ledger: &LossLedger) -> bool {
+    let delivery = ledger.snapshot();
+    [delivery.spans, delivery.log_records, delivery.metric_data_points].iter().any(|signal| signal.in_flight > 0)
 }
 
 /// Work on threads of its own, waited for with a deadline.

@@ -56,7 +56,7 @@ impl Rig {
     }
 
     pub fn middleware(&self) -> ConfiguredTracePropagation {
-        TracePropagation::builder().with_telemetry(self.telemetry.clone()).build()
+        TracePropagation::builder().with_telemetry(&self.telemetry).build()
     }
 
     /// A plain client behind the middleware.
@@ -202,4 +202,71 @@ pub fn fields(traceparent: &str) -> (String, String, String) {
     let parts: Vec<_> = traceparent.split('-').collect();
     assert_eq!((parts.len(), parts[0]), (4, "00"), "{traceparent}");
     (parts[1].to_owned(), parts[2].to_owned(), parts[3].to_owned())
+}
+
+/// What a raw server does with a request it has read.
+#[derive(Clone, Debug)]
+pub enum Act {
+    /// Sends these bytes and closes the connection.
+    Answer(&'static str),
+    /// The same, some time later.
+    AnswerAfter(std::time::Duration, &'static str),
+    /// Closes the connection.
+    Close,
+    /// Resets the connection.
+    Reset,
+    /// Sends these bytes, then nothing more.
+    Hang(&'static str),
+}
+
+pub const OK: Act = Act::Answer("HTTP/1.1 200 OK\r\ncontent-length: 2\r\nconnection: close\r\n\r\nok");
+pub const BUSY: Act = Act::Answer("HTTP/1.1 503 Service Unavailable\r\ncontent-length: 0\r\nconnection: close\r\n\r\n");
+
+/// A server below HTTP: answers its requests by these acts in turn, the last one for all that follow. Returns the
+/// heads of the requests as they came over the wire.
+pub async fn raw_server(acts: Vec<Act>) -> (SocketAddr, Arc<Mutex<Vec<String>>>) {
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    let heads = Arc::new(Mutex::new(Vec::new()));
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+    let address = listener.local_addr().expect("bound");
+    let seen = heads.clone();
+    tokio::spawn(async move {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            let (seen, acts) = (seen.clone(), acts.clone());
+            tokio::spawn(async move {
+                let mut request = Vec::new();
+                while !request.windows(4).any(|end| end == b"\r\n\r\n") {
+                    if stream.read_buf(&mut request).await.unwrap_or(0) == 0 {
+                        return;
+                    }
+                }
+                let act = {
+                    let mut seen = seen.lock().expect("not poisoned");
+                    seen.push(String::from_utf8_lossy(&request).into_owned());
+                    acts[(seen.len() - 1).min(acts.len() - 1)].clone()
+                };
+                match act {
+                    Act::Answer(bytes) => _ = stream.write_all(bytes.as_bytes()).await,
+                    Act::AnswerAfter(wait, bytes) => {
+                        tokio::time::sleep(wait).await;
+                        _ = stream.write_all(bytes.as_bytes()).await;
+                    }
+                    Act::Close => {}
+                    #[allow(deprecated)]
+                    Act::Reset => _ = stream.set_linger(Some(std::time::Duration::ZERO)),
+                    Act::Hang(bytes) => {
+                        _ = stream.write_all(bytes.as_bytes()).await;
+                        std::future::pending::<()>().await;
+                    }
+                }
+            });
+        }
+    });
+    (address, heads)
+}
+
+/// Sum of the points of a metric whose attributes contain this text.
+pub fn total(points: &BTreeMap<(String, String), (u64, f64)>, metric: &str, attribute: &str) -> u64 {
+    let matching = points.iter().filter(|((name, attributes), _)| name == metric && attributes.contains(attribute));
+    matching.map(|(_, (count, _))| count).sum()
 }

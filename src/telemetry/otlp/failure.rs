@@ -76,13 +76,13 @@ impl MixUp {
                 "set OTEL_EXPORTER_OTLP_PROTOCOL=http/protobuf, or name the collector's gRPC port (usually 4317)"
             }
             MixUp::PerhapsNotGrpc => {
-                "if it is an HTTP port (usually 4318), set OTEL_EXPORTER_OTLP_PROTOCOL=http/protobuf"
+                "if it is an HTTP port (usually 4318), set OTEL_EXPORTER_OTLP_PROTOCOL=http/protobuf; if it expects \
+                 TLS, write https:// in the endpoint"
             }
-            MixUp::NotHttp1 => {
+            MixUp::NotHttp1 | MixUp::PerhapsNotHttp1 => {
                 "if it is a gRPC port (usually 4317), set OTEL_EXPORTER_OTLP_PROTOCOL=grpc; if it expects TLS, write \
                  https:// in the endpoint"
             }
-            MixUp::PerhapsNotHttp1 => "if it is a gRPC port (usually 4317), set OTEL_EXPORTER_OTLP_PROTOCOL=grpc",
             MixUp::NotClear => "write https:// in the endpoint",
             MixUp::NotTls => "write http:// in the endpoint if a connection in clear is meant",
         }

@@ -7,7 +7,7 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, ready};
 
-use hyper::rt::{Read, ReadBufCursor, Write};
+use hyper::rt::{Read, ReadBuf, ReadBufCursor, Write};
 use hyper_util::client::legacy::connect::{Connected, Connection};
 
 /// The first bytes of the newest connection.
@@ -72,14 +72,31 @@ impl<T> Watched<T> {
     pub(super) fn new(stream: T, first_bytes: &Arc<FirstBytes>) -> Self {
         Self { stream, noted: 0, first_bytes: Arc::clone(first_bytes) }
     }
+}
 
-    /// A server that closes a connection before it has read all of it resets it, which shows in either
-    /// direction.
-    fn noting_silence<R>(&self, result: io::Result<R>) -> io::Result<R> {
-        if self.noted == 0 && result.is_err() {
+impl<T: Read + Unpin> Watched<T> {
+    /// Reads through a small buffer of our own, as the caller's cannot be looked at once it is filled.
+    fn read_and_note(&mut self, cx: &mut Context<'_>, limit: usize) -> Poll<io::Result<([u8; ENOUGH], usize)>> {
+        let mut bytes = [0; ENOUGH];
+        let wanted = (ENOUGH - self.noted).min(limit);
+        let mut own = ReadBuf::new(&mut bytes[..wanted]);
+        let read = ready!(Pin::new(&mut self.stream).poll_read(cx, own.unfilled()));
+        let filled = own.filled().len();
+        let mut state = self.first_bytes.lock();
+        state.bytes.extend_from_slice(&bytes[..filled]);
+        state.hung_up = state.bytes.is_empty();
+        drop(state);
+        self.noted += filled;
+        Poll::Ready(read.map(|()| (bytes, filled)))
+    }
+
+    /// A server that closes before it has read everything resets the connection, and the client's next write
+    /// fails. What the server said before may still be there, but hyper would not read it any more.
+    fn note_last_words<R>(&mut self, cx: &mut Context<'_>, written: io::Result<R>) -> io::Result<R> {
+        if written.is_err() && self.noted == 0 && self.read_and_note(cx, ENOUGH).is_pending() {
             self.first_bytes.lock().hung_up = true;
         }
-        result
+        written
     }
 }
 
@@ -88,27 +105,17 @@ impl<T: Read + Unpin> Read for Watched<T> {
         if self.noted >= ENOUGH {
             return Pin::new(&mut self.stream).poll_read(cx, buf);
         }
-        // A small buffer of our own: the caller's cannot be looked at once it is filled.
-        let mut bytes = [0; ENOUGH];
-        let wanted = (ENOUGH - self.noted).min(buf.remaining());
-        let mut own = hyper::rt::ReadBuf::new(&mut bytes[..wanted]);
-        let read = ready!(Pin::new(&mut self.stream).poll_read(cx, own.unfilled()));
-        self.noting_silence(read)?;
-        let filled = own.filled();
-        let mut state = self.first_bytes.lock();
-        state.bytes.extend_from_slice(filled);
-        state.hung_up = state.bytes.is_empty();
-        drop(state);
-        buf.put_slice(filled);
-        self.noted += filled.len();
+        let limit = buf.remaining();
+        let (bytes, filled) = ready!(self.read_and_note(cx, limit))?;
+        buf.put_slice(&bytes[..filled]);
         Poll::Ready(Ok(()))
     }
 }
 
-impl<T: Write + Unpin> Write for Watched<T> {
+impl<T: Read + Write + Unpin> Write for Watched<T> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         let written = ready!(Pin::new(&mut self.stream).poll_write(cx, buf));
-        Poll::Ready(self.noting_silence(written))
+        Poll::Ready(self.note_last_words(cx, written))
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -129,7 +136,7 @@ impl<T: Write + Unpin> Write for Watched<T> {
         bufs: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         let written = ready!(Pin::new(&mut self.stream).poll_write_vectored(cx, bufs));
-        Poll::Ready(self.noting_silence(written))
+        Poll::Ready(self.note_last_words(cx, written))
     }
 }
 

@@ -15,7 +15,7 @@ use reqwest::redirect::Policy;
 use reqwest::{Client, Request, Response};
 
 use super::endpoint::Target;
-use super::failure::{Failure, MixUp, chain};
+use super::failure::{Failure, MixUp, Outlook, chain};
 use super::headers::USER_AGENT;
 use crate::config::settings::OtlpSettings;
 
@@ -77,6 +77,10 @@ impl Http {
         match hyper {
             // Frames of HTTP/2, or a TLS alert, where an HTTP/1 status line must be.
             Some(hyper) if hyper.is_parse() => Failure::mixed_up(MixUp::NotHttp1),
+            // HTTP/2 servers speak first. hyper has no predicate for it.
+            Some(hyper) if hyper.to_string().contains("unexpected message") => {
+                Failure { outlook: Outlook::Transient, ..Failure::mixed_up(MixUp::NotHttp1) }
+            }
             Some(hyper) if hyper.is_incomplete_message() => Failure::mixed_up(MixUp::PerhapsNotHttp1),
             _ if error.is_timeout() && error.is_connect() => Failure::network("connecting timed out"),
             _ => Failure::of_connection(&error),

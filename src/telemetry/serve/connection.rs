@@ -19,6 +19,8 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{mpsc, watch};
 use tower_service::Service;
 
+use crate::diagnostics::{self, RateLimit};
+
 /// How far serving has come to its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Phase {
@@ -76,6 +78,7 @@ impl Connections {
         // WebSockets over HTTP/2.
         builder.http2().enable_connect_protocol();
         let mut stop = pin!(stop);
+        let warned = RateLimit::new(Duration::from_secs(10));
         loop {
             let accepted = tokio::select! {
                 biased;
@@ -92,10 +95,15 @@ impl Connections {
                 // The peer was gone before it was accepted.
                 Err(error) if is_of_one_connection(&error) => {}
                 // File descriptors or memory have run out: others must end first.
-                Err(_) => tokio::select! {
-                    () = &mut stop => return,
-                    () = tokio::time::sleep(Duration::from_millis(100)) => {}
-                },
+                Err(error) => {
+                    if warned.allow() {
+                        diagnostics::warn(&format!("connections cannot be accepted: {error}"));
+                    }
+                    tokio::select! {
+                        () = &mut stop => return,
+                        () = tokio::time::sleep(Duration::from_millis(100)) => {}
+                    }
+                }
             }
         }
     }
