@@ -15,7 +15,7 @@ use signals_support::{child, is_child, run};
 /// The newest points of a sum or gauge of integers: value by the text of its attributes.
 fn newest(received: &Received, name: &str) -> BTreeMap<String, i64> {
     let scopes = received.metrics.iter().flat_map(|r| &r.resource_metrics).flat_map(|r| &r.scope_metrics);
-    let metric = scopes.flat_map(|scope| &scope.metrics).filter(|metric| metric.name == name).last();
+    let metric = scopes.flat_map(|scope| &scope.metrics).rfind(|metric| metric.name == name);
     let points = match metric.and_then(|metric| metric.data.as_ref()) {
         Some(Data::Sum(sum)) => &sum.data_points,
         Some(Data::Gauge(gauge)) => &gauge.data_points,

@@ -142,7 +142,7 @@ fn collectors(address: SocketAddr, first: Collector, until: Instant) -> Collecto
 /// Values of the newest export of a sum, or counts of a histogram.
 fn newest(received: &Received, name: &str) -> Vec<i64> {
     let scopes = received.metrics.iter().flat_map(|r| &r.resource_metrics).flat_map(|r| &r.scope_metrics);
-    let metric = scopes.flat_map(|scope| &scope.metrics).filter(|metric| metric.name == name).last();
+    let metric = scopes.flat_map(|scope| &scope.metrics).rfind(|metric| metric.name == name);
     match metric.and_then(|metric| metric.data.as_ref()) {
         Some(Data::Sum(sum)) => sum
             .data_points
