@@ -99,6 +99,7 @@ impl Target {
     }
 
     /// Whether the collector is on this very machine, where no proxy can stand between.
+    #[cfg(any(feature = "otlp-http", test))]
     pub(super) fn is_loopback(&self) -> bool {
         match self.url.host() {
             Some(Host::Domain(name)) => {
@@ -115,6 +116,7 @@ impl Target {
         }
     }
 
+    #[cfg(any(feature = "otlp-grpc", feature = "tls"))]
     pub(super) fn is_tls(&self) -> bool {
         self.url.scheme() == "https"
     }
