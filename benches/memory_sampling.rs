@@ -91,6 +91,10 @@ fn measure() {
             row(name, Some(&samples), &with);
             samples
         });
+        drop(profiler);
+        while thread_cpu().is_some() {
+            std::thread::sleep(Duration::from_millis(5));
+        }
         assert!(samples.processes >= processes as u64, "{} of {processes} processes seen", samples.processes);
     }
     drop(root.stdin.take());
@@ -103,9 +107,9 @@ struct Samples {
     processes: u64,
 }
 
-/// Looks on for one window: CPU time of the profiler's thread, and every sample.
+/// Looks on for one window: CPU time of the profiler's thread, the first full reading included, and every sample.
 fn watch(profiler: &MemoryProfiler, window: Duration) -> Samples {
-    let (began, cpu) = (Instant::now(), thread_cpu());
+    let began = Instant::now();
     let (mut took, mut last, mut processes) = (Vec::new(), None, 0);
     while began.elapsed() < window {
         if let Some(sample) = profiler.latest().filter(|s| last != Some(s.taken_at)) {
@@ -116,19 +120,19 @@ fn watch(profiler: &MemoryProfiler, window: Duration) -> Samples {
         std::thread::sleep(Duration::from_millis(20));
     }
     took.sort_unstable();
-    Samples { cpu_share: (thread_cpu() - cpu).as_secs_f64() / began.elapsed().as_secs_f64(), took, processes }
+    let cpu = thread_cpu().expect("the profiler runs");
+    Samples { cpu_share: cpu.as_secs_f64() / began.elapsed().as_secs_f64(), took, processes }
 }
 
-/// CPU time of the profiler's thread, by the scheduler's account.
-fn thread_cpu() -> Duration {
+/// CPU time of the profiler's thread since its start, by the scheduler's account.
+fn thread_cpu() -> Option<Duration> {
     let read = |task: std::path::PathBuf, name| std::fs::read_to_string(task.join(name)).ok();
     std::fs::read_dir("/proc/self/task")
         .expect("Linux")
         .filter_map(|task| Some(task.ok()?.path()))
         .filter(|task| read(task.clone(), "comm").is_some_and(|name| name.trim() == "nemo-gym-memory"))
-        .filter_map(|task| read(task, "schedstat")?.split(' ').next()?.parse().ok())
+        .find_map(|task| read(task, "schedstat")?.split(' ').next()?.parse().ok())
         .map(Duration::from_nanos)
-        .sum()
 }
 
 fn server() -> SocketAddr {

@@ -25,7 +25,7 @@ async fn run(State(agent): State<Agent>, Path(id): Path<usize>) -> String {
     let call = |n: usize| {
         let request = agent.client.get(format!("{}/tool/{id}/{n}", agent.tools));
         async move {
-            if n % 2 == 0 {
+            if n.is_multiple_of(2) {
                 tokio::task::yield_now().await;
             }
             request.send().await.unwrap().text().await.unwrap()

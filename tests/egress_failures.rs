@@ -13,8 +13,8 @@ use reqwest::dns::{Name, Resolve, Resolving};
 use reqwest_middleware::ClientBuilder;
 
 /// Every value there is beside status codes.
-const FAILURES: [&str; 8] =
-    ["timeout", "connect", "disconnected", "request", "redirect", "body", "cancelled", "_OTHER"];
+const FAILURES: [&str; 9] =
+    ["timeout", "connect", "disconnected", "request", "redirect", "body", "cancelled", "panic", "_OTHER"];
 
 struct NoSuchHost;
 impl Resolve for NoSuchHost {
@@ -151,4 +151,25 @@ async fn another_middlewares_error_is_of_no_known_kind() {
     let span = rig.span();
     assert_eq!(text(&span, "error.type").unwrap(), "_OTHER");
     assert!(!format!("{span:?}").contains("secret"));
+}
+
+#[tokio::test]
+async fn a_panic_inside_ends_the_call_and_goes_on() {
+    struct Panics;
+    #[async_trait::async_trait]
+    impl reqwest_middleware::Middleware for Panics {
+        async fn handle(
+            &self,
+            _: reqwest::Request,
+            _: &mut http::Extensions,
+            _: reqwest_middleware::Next<'_>,
+        ) -> reqwest_middleware::Result<reqwest::Response> {
+            panic!("user code")
+        }
+    }
+    let rig = Rig::new();
+    let client = ClientBuilder::new(reqwest::Client::new()).with(rig.middleware()).with(Panics).build();
+    let task = tokio::spawn(async move { client.get("http://127.0.0.1:1/").send().await });
+    assert!(task.await.unwrap_err().is_panic());
+    assert_eq!(text(&rig.span(), "error.type").unwrap(), "panic");
 }

@@ -20,7 +20,12 @@ use span::Span;
 const SERVERS: [&str; 3] = ["agent", "model", "resources"];
 
 fn outcome(id: &str) -> Outcome {
-    Outcome { id: id.to_owned(), duration: Duration::from_millis(5), reward: Ok(1.0) }
+    Outcome {
+        id: id.to_owned(),
+        begun: std::time::SystemTime::UNIX_EPOCH,
+        duration: Duration::from_millis(5),
+        reward: Ok(1.0),
+    }
 }
 
 /// A span of a trace: its id, its parent's, its server; and the rollout it names, if any.

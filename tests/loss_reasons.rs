@@ -87,7 +87,7 @@ fn a_partial_success_splits_the_batch() {
 /// The newest points of a sum, by the values of their attributes in alphabetical order of keys.
 fn newest(received: &Received, name: &str) -> BTreeMap<String, i64> {
     let scopes = received.metrics.iter().flat_map(|r| &r.resource_metrics).flat_map(|r| &r.scope_metrics);
-    let Some(metric) = scopes.flat_map(|scope| &scope.metrics).filter(|m| m.name == name).last() else {
+    let Some(metric) = scopes.flat_map(|scope| &scope.metrics).rfind(|m| m.name == name) else {
         return BTreeMap::new();
     };
     let Some(Data::Sum(sum)) = &metric.data else { panic!("{name} is not a sum: {metric:?}") };

@@ -124,3 +124,59 @@ fn grpc_compresses_too() {
         assert!(r.calls.iter().all(|call| call.headers["grpc-encoding"] == "gzip"));
     });
 }
+
+#[test]
+fn names_and_ipv6_addresses_are_hosts_too() {
+    for protocol in otlp_support::PROTOCOLS {
+        let collector = Collector::start();
+        let by_name = ("OTEL_EXPORTER_OTLP_ENDPOINT", format!("http://localhost:{}", collector.port()));
+        paths(&collector, &[by_name, ("OTEL_EXPORTER_OTLP_PROTOCOL", protocol.to_owned())], None);
+        assert_eq!(collector.look(|r| r.spans.len()), 1, "{protocol}");
+
+        let Ok(listener) = std::net::TcpListener::bind("[::1]:0") else {
+            eprintln!("skipped: no IPv6 on this machine");
+            continue;
+        };
+        let collector = Collector::on(listener, |_| otlp_support::Reply::Take);
+        let by_address = ("OTEL_EXPORTER_OTLP_ENDPOINT", format!("HTTP://[::1]:{}", collector.port()));
+        paths(&collector, &[by_address, ("OTEL_EXPORTER_OTLP_PROTOCOL", protocol.to_owned())], None);
+        assert_eq!(collector.look(|r| r.spans.len()), 1, "{protocol}");
+    }
+}
+
+/// Refused endpoints start nothing, say so once, and leave the other signals alone.
+#[test]
+fn a_refused_endpoint_switches_its_signal_off() {
+    let messages = otlp_support::Messages::capture();
+    for protocol in otlp_support::PROTOCOLS {
+        for bad in ["http:///v1/traces", "ftp://127.0.0.1:1", "http://127.0.0.1 :1", "://", "http://4318"] {
+            let collector = Collector::start();
+            let variables = [
+                ("OTEL_EXPORTER_OTLP_ENDPOINT", collector.url()),
+                ("OTEL_EXPORTER_OTLP_PROTOCOL", protocol.to_owned()),
+                ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", bad.to_owned()),
+            ];
+            let before = messages.all().len();
+            let arrived = paths(&collector, &variables, None);
+            assert_eq!(arrived.len(), 2, "{protocol}, {bad}: {arrived:?}");
+            let said = messages.all().split_off(before);
+            assert_eq!(said.matches("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT").count(), 1, "{protocol}, {bad}: {said}");
+        }
+    }
+}
+
+#[test]
+fn one_reason_for_all_signals_is_one_line() {
+    let messages = otlp_support::Messages::capture();
+    for protocol in otlp_support::PROTOCOLS {
+        let before = messages.all().len();
+        let mut environment = otlp_support::environment("gopher://h", protocol);
+        environment.set("NEMO_GYM_OTEL_LOGS_ENABLED", "1");
+        let telemetry = Telemetry::builder().with_environment(environment).build();
+        let said = messages.all().split_off(before);
+        assert_eq!(said.lines().count(), 1, "{said}");
+        assert!(said.contains("OTEL_EXPORTER_OTLP_ENDPOINT") && said.contains("traces, metrics, logs"), "{said}");
+        assert!(telemetry.is_enabled(), "context still passes");
+        assert!(!telemetry.is_metrics_exporter_active() && telemetry.logger_provider().is_none());
+    }
+}

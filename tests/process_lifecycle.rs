@@ -22,7 +22,7 @@ fn main() -> ExitCode {
     if let Ok(role) = std::env::var(ROLE) {
         return roles::play(&role);
     }
-    let tests: [(&str, fn()); 13] = [
+    let tests: [(&str, fn()); 14] = [
         ("signals_flush_and_end_with_status_0", signals_flush_and_end_with_status_0),
         ("streams_may_finish_within_the_grace", streams_may_finish_within_the_grace),
         ("streams_are_cut_after_the_grace", streams_are_cut_after_the_grace),
@@ -35,6 +35,7 @@ fn main() -> ExitCode {
         ("init_from_sixteen_threads_is_one_init", init_from_sixteen_threads_is_one_init),
         ("init_after_shutdown_returns_the_first_handle", init_after_shutdown_returns_the_first_handle),
         ("off_starts_nothing", off_starts_nothing),
+        ("an_outage_is_one_line_in_ten_seconds", an_outage_is_one_line_in_ten_seconds),
         ("no_thread_is_left_after_shutdown", no_thread_is_left_after_shutdown),
     ];
     let trial = |(name, test): (&str, fn())| {
@@ -355,6 +356,41 @@ fn no_thread_is_left_after_shutdown() {
                 assert!(began.elapsed() < Duration::from_secs(2), "dead: {dead}: {:?}", process.threads());
                 std::thread::sleep(Duration::from_millis(10));
             }
+        }
+    }
+}
+
+/// Without a subscriber the lines go to stderr; failures, losses and the hint share one pace.
+fn an_outage_is_one_line_in_ten_seconds() {
+    for protocol in PROTOCOLS {
+        let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let wrong = TcpListener::bind("127.0.0.1:0").unwrap();
+        let wrong_address = wrong.local_addr().unwrap();
+        std::thread::spawn(move || {
+            wrong.incoming().for_each(|stream| drop(stream.map(|mut s| s.write_all(b"hello?"))))
+        });
+        let processes: Vec<_> = [closed, wrong_address]
+            .map(|address| {
+                let endpoint = format!("http://{address}");
+                let environment = [
+                    ("NEMO_GYM_OTEL_ENABLED", "1"),
+                    ("OTEL_EXPORTER_OTLP_ENDPOINT", endpoint.as_str()),
+                    ("OTEL_EXPORTER_OTLP_PROTOCOL", protocol),
+                    ("OTEL_EXPORTER_OTLP_TIMEOUT", "300"),
+                    ("OTEL_BSP_SCHEDULE_DELAY", "50"),
+                    ("OTEL_METRIC_EXPORT_INTERVAL", "50"),
+                ];
+                (address, Process::start("work_13_s", &environment))
+            })
+            .into();
+        for (address, process) in processes {
+            let (status, _, stderr) = process.end();
+            assert!(status.success(), "{stderr}");
+            let (last, before): (Vec<_>, Vec<_>) = stderr.lines().partition(|line| line.contains("telemetry was lost"));
+            assert_eq!(last.len(), 1, "{protocol}: {stderr}");
+            let most = if address == closed { 2 } else { 1 };
+            assert!((1..=most).contains(&before.len()), "{protocol}: {stderr}");
+            assert!(before[0].contains(&address.to_string()), "{protocol}: {stderr}");
         }
     }
 }

@@ -1,7 +1,8 @@
 //! Runs the rollouts.
 
 use std::io::{IsTerminal as _, Write as _};
-use std::time::{Duration, Instant};
+use std::ops::Range;
+use std::time::{Duration, Instant, SystemTime};
 
 use futures_util::{StreamExt as _, stream};
 use nemo_gym_telemetry::egress::TracePropagation;
@@ -17,19 +18,21 @@ const MANY: usize = 20;
 pub struct Outcome {
     /// The rollout's id.
     pub id: String,
+    pub begun: SystemTime,
     pub duration: Duration,
     /// The reward, or what went wrong.
     pub reward: Result<f64, String>,
 }
 
-/// Runs `count` rollouts, `concurrency` at a time.
-pub async fn run(job: &Job, agent_url: &str, count: usize, concurrency: usize) -> Vec<Outcome> {
+/// Runs the rollouts of these tasks, `concurrency` at a time.
+pub async fn run(job: &Job, agent_url: &str, tasks: Range<usize>, concurrency: usize) -> Vec<Outcome> {
     // A unit struct is all it takes for a caller to be part of the trace.
     let client = reqwest::Client::builder().no_proxy().build().unwrap_or_default();
     let client = ClientBuilder::new(client).with(TracePropagation).build();
     let url = format!("{agent_url}/run");
     // Each rollout is a trace of its own, linked to the job's.
-    let rollouts = (0..count).map(|task| job.rollout(rollout(client.clone(), url.clone(), task)));
+    let count = tasks.len();
+    let rollouts = tasks.map(|task| job.rollout(rollout(client.clone(), url.clone(), task)));
     let mut running = stream::iter(rollouts).buffer_unordered(concurrency.max(1));
     let mut progress = Progress::new(count);
     let mut outcomes = Vec::with_capacity(count);
@@ -50,7 +53,7 @@ async fn rollout(client: ClientWithMiddleware, url: String, task: usize) -> Outc
     });
     let question = json!({"input": [{"role": "user", "content": "What is the weather in sf?"}], "tools": [tool]});
     let body = json!({"responses_create_params": question, "_ng_task_index": task, "_ng_rollout_index": 0});
-    let begun = Instant::now();
+    let (begun, started) = (SystemTime::now(), Instant::now());
     let reward = async {
         let reply = client.post(url).json(&body).send().await.map_err(|error| error.without_url().to_string())?;
         if !reply.status().is_success() {
@@ -59,7 +62,7 @@ async fn rollout(client: ClientWithMiddleware, url: String, task: usize) -> Outc
         let reply: Value = reply.json().await.map_err(|error| error.without_url().to_string())?;
         reply["reward"].as_f64().ok_or_else(|| "the agent's reply has no reward".to_owned())
     };
-    Outcome { id: format!("{task}-0"), reward: reward.await, duration: begun.elapsed() }
+    Outcome { id: format!("{task}-0"), reward: reward.await, begun, duration: started.elapsed() }
 }
 
 /// Says how the rollouts went. `true` when all were answered.

@@ -3,7 +3,8 @@
 use std::process::Stdio;
 use std::time::Duration;
 
-use nemo_gym_telemetry::{TelemetryEnv, get_telemetry};
+use nemo_gym_telemetry::supervisor::{ActiveServer, MemoryProfiler, StartingServer, SupervisorStartup};
+use nemo_gym_telemetry::{ServerIdentity, ServerType, Telemetry, TelemetryEnv, get_telemetry};
 use serde_json::json;
 use tokio::io::{AsyncBufReadExt as _, BufReader};
 use tokio::process::{Child, ChildStdout, Command};
@@ -61,6 +62,30 @@ struct Server {
     name: &'static str,
     child: Child,
     url: String,
+    /// Counts in `gym.servers.active`.
+    _active: ActiveServer,
+}
+
+/// A server that does not answer yet.
+#[derive(Debug)]
+struct Spawned {
+    name: &'static str,
+    child: Child,
+    starting: StartingServer,
+    probe: reqwest::Client,
+}
+
+/// What every server is started with.
+#[derive(Debug)]
+pub struct Launch<'a> {
+    pub telemetry: &'a Telemetry,
+    /// What the servers are told about telemetry.
+    pub handed_over: &'a TelemetryEnv,
+    pub profiler: &'a MemoryProfiler,
+    /// Asks the servers whether they are healthy.
+    pub probe: reqwest::Client,
+    /// Servers pass the rollout's id on in the paths of their calls.
+    pub observability: bool,
 }
 
 /// All running servers. Dropping it kills what still runs.
@@ -71,16 +96,17 @@ pub struct Fleet {
 }
 
 impl Fleet {
-    /// Starts the servers, each on a free port, and waits until all are ready.
+    /// Starts the servers, each on a free port, and waits until all are healthy.
     ///
     /// # Errors
-    /// When one cannot be started or does not become ready.
-    pub async fn start(telemetry: &TelemetryEnv, observability: bool) -> std::io::Result<Self> {
-        let config = configuration(observability);
-        let start = |name, arguments| Server::start(name, telemetry, &config, arguments);
-        let (resources, model) = tokio::try_join!(start(RESOURCES, vec![]), start(MODEL, vec![]))?;
-        let arguments = vec!["--model-url", &model.url, "--resources-url", &resources.url];
-        let agent = start(AGENT, arguments).await?;
+    /// When one cannot be started or does not become healthy.
+    pub async fn start(launch: &Launch<'_>, mut startup: SupervisorStartup) -> std::io::Result<Self> {
+        let resources = launch.spawn(&mut startup, RESOURCES, ServerType::ResourcesServers, &[])?;
+        let model = launch.spawn(&mut startup, MODEL, ServerType::ResponsesApiModels, &[])?;
+        let (resources, model) = tokio::try_join!(resources.healthy(), model.healthy())?;
+        let urls = ["--model-url", &model.url, "--resources-url", &resources.url];
+        let agent = launch.spawn(&mut startup, AGENT, ServerType::ResponsesApiAgents, &urls)?.healthy().await?;
+        startup.finish();
         Ok(Self { agent_url: agent.url.clone(), servers: vec![agent, model, resources] })
     }
 
@@ -135,30 +161,56 @@ fn configuration(observability: bool) -> String {
     .to_string()
 }
 
-impl Server {
-    async fn start(
+impl Launch<'_> {
+    fn spawn(
+        &self,
+        startup: &mut SupervisorStartup,
         name: &'static str,
-        telemetry: &TelemetryEnv,
-        config: &str,
-        arguments: Vec<&str>,
-    ) -> std::io::Result<Self> {
+        server_type: ServerType,
+        arguments: &[&str],
+    ) -> std::io::Result<Spawned> {
         let mut command = Command::new(std::env::current_exe()?);
         command.args(["--role", name, "--port", "0"]).args(arguments);
-        command.env("NEMO_GYM_CONFIG_PATH", name).env("NEMO_GYM_CONFIG_DICT", config);
-        telemetry.apply_to(&mut command);
+        command.env("NEMO_GYM_CONFIG_PATH", name).env("NEMO_GYM_CONFIG_DICT", configuration(self.observability));
+        self.handed_over.apply_to(&mut command);
         // Our receiver does not unpack; an endpoint of the user's keeps the user's choice.
-        if telemetry.iter().any(|(variable, _)| variable == "OTEL_EXPORTER_OTLP_ENDPOINT") {
+        if self.handed_over.iter().any(|(variable, _)| variable == "OTEL_EXPORTER_OTLP_ENDPOINT") {
             for signal in ["", "TRACES_", "METRICS_", "LOGS_"] {
                 command.env(format!("OTEL_EXPORTER_OTLP_{signal}COMPRESSION"), "none");
             }
         }
-        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).kill_on_drop(true).spawn()?;
-        let stdout = child.stdout.take().ok_or_else(|| std::io::Error::other("no stdout"))?;
-        let ready = timeout(START_LIMIT, ready_line(name, stdout)).await;
-        let url = ready.ok().flatten().ok_or_else(|| std::io::Error::other(format!("{name} did not become ready")))?;
-        Ok(Self { name, child, url })
+        // Ctrl-C is for us alone: each server is told to end once, when its turn has come.
+        command.process_group(0);
+        let identity = ServerIdentity::new(name, server_type);
+        // Begins this server's start-up span, and tells the server where to hang its own below it.
+        let starting = startup.server(self.telemetry, &identity, &mut command);
+        let child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).kill_on_drop(true).spawn()?;
+        if let Some(pid) = child.id() {
+            self.profiler.watch(&identity, pid);
+        }
+        Ok(Spawned { name, child, starting, probe: self.probe.clone() })
     }
+}
 
+impl Spawned {
+    /// Waits until the server answers a health probe.
+    async fn healthy(mut self) -> std::io::Result<Server> {
+        let answered = async {
+            let url = ready_line(self.name, self.child.stdout.take()?).await?;
+            let answer = self.probe.get(format!("{url}/health")).send().await.ok()?;
+            answer.status().is_success().then_some(url)
+        };
+        match timeout(START_LIMIT, answered).await {
+            Ok(Some(url)) => Ok(Server { name: self.name, child: self.child, url, _active: self.starting.healthy() }),
+            failed => {
+                self.starting.failed(if failed.is_err() { "timeout" } else { "exited" });
+                Err(std::io::Error::other(format!("{} did not become healthy", self.name)))
+            }
+        }
+    }
+}
+
+impl Server {
     fn terminate(&self) {
         if let Some(pid) = self.child.id().and_then(|pid| i32::try_from(pid).ok()) {
             // SAFETY: kill only sends a signal; the pid is that of a child which has not been awaited yet.

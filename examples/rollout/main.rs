@@ -20,6 +20,8 @@ mod resources_server;
 mod common;
 mod drive;
 mod fleet;
+mod memory;
+mod observe;
 mod receiver;
 mod span;
 mod verdict;
@@ -28,29 +30,35 @@ mod waterfall;
 use std::io::IsTerminal as _;
 use std::process::ExitCode;
 
+use nemo_gym_telemetry::config::memory_profiling_config_from_env_in;
 use nemo_gym_telemetry::job::Job;
+use nemo_gym_telemetry::supervisor::{MemoryProfiler, SupervisorStartup};
 use nemo_gym_telemetry::{
     Environment, ServerIdentity, ServerType, Telemetry, TelemetryConfig, TelemetryEnv, configure_telemetry_env,
 };
 
 use common::args::Args;
 use drive::Outcome;
-use fleet::Fleet;
+use fleet::{Fleet, Launch};
+use observe::Observed;
 use receiver::Receiver;
 use span::Span;
 
-const USAGE: &str = "usage: rollout [--rollouts N] [--concurrency C] [--json FILE] [--show N] [--observability]
+const USAGE: &str =
+    "usage: rollout [--rollouts N] [--concurrency C] [--json FILE] [--show N] [--observe] [--observability]
   --rollouts       how many rollouts to run (3)
   --concurrency    how many of them at a time (4)
   --json           write every received span to this file, one JSON object a line
   --show           print at most this many waterfalls, the odd and the slow ones first (20)
+  --observe        go on with a round of as many rollouts every two seconds, and show how the servers do, until Ctrl-C;
+                   the last 200 are judged
   --observability  servers pass the rollout's id on in the paths of their calls, as Gym's `observability_enabled`
 With OTEL_EXPORTER_OTLP_ENDPOINT set, telemetry goes there, and the HTTP answers alone decide the exit status.";
 
 #[tokio::main]
 async fn main() -> ExitCode {
     let options = ["role", "port", "model-url", "resources-url", "rollouts", "concurrency", "json", "show"];
-    let args = Args::from_process(USAGE, &options, &["observability"]);
+    let args = Args::from_process(USAGE, &options, &["observe", "observability"]);
     let done = match args.get("role") {
         Some(role) => fleet::serve_as(role, &args).await.map(|()| true),
         None => supervise(&args).await,
@@ -67,28 +75,39 @@ async fn main() -> ExitCode {
 
 /// Runs the whole show. `Ok(false)` when something is wrong with the rollouts.
 async fn supervise(args: &Args) -> std::io::Result<bool> {
+    let startup = SupervisorStartup::begin();
     let environment = Environment::from_process();
     let elsewhere = ["OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"]
         .iter()
-        .find_map(|name| environment.get(name));
-    let receiver = match elsewhere {
-        Some(_) => None,
-        None => Some(Receiver::start().await?),
-    };
+        .any(|name| environment.get(name).is_some());
+    let receiver = if elsewhere { None } else { Some(Receiver::start().await?) };
     let handed_over = telemetry_env(receiver.as_ref());
+    let environment = environment.with(&handed_over);
     let telemetry = Telemetry::builder()
-        .with_environment(environment.with(&handed_over))
+        .with_environment(environment.clone())
         .with_identity(ServerIdentity::unknown().with_server_type(ServerType::Supervisor))
         .init();
+    let profiler = MemoryProfiler::from_config(&telemetry, &memory_profiling_config_from_env_in(&environment));
 
-    let mut fleet = Fleet::start(&handed_over, args.flag("observability")).await?;
+    let observability = args.flag("observability");
+    let probe = reqwest::Client::builder().no_proxy().build().map_err(std::io::Error::other)?;
+    let launch = Launch { telemetry: &telemetry, handed_over: &handed_over, profiler: &profiler, probe, observability };
+    let mut fleet = Fleet::start(&launch, startup).await?;
     let job = Job::start(&telemetry);
     let (count, concurrency) = (args.get_or("rollouts", 3), args.get_or("concurrency", 4));
-    let outcomes = tokio::select! {
-        outcomes = drive::run(&job, fleet.agent_url(), count, concurrency) => Ok(outcomes),
-        () = told_to_end() => Err(std::io::Error::other("interrupted")),
+    let outcomes = if args.flag("observe") {
+        let (agent_url, receiver) = (fleet.agent_url(), receiver.as_ref());
+        let observed = Observed { job: &job, agent_url, count, concurrency, profiler: &profiler, receiver };
+        Ok(observed.rounds(told_to_end()).await)
+    } else {
+        tokio::select! {
+            outcomes = drive::run(&job, fleet.agent_url(), 0..count, concurrency) => Ok(outcomes),
+            () = told_to_end() => Err(std::io::Error::other("interrupted")),
+        }
     };
     drop(job);
+    // Reading /proc blocks: not on this thread.
+    let memory = tokio::task::spawn_blocking(move || profiler.sample_now()).await.map_err(std::io::Error::other)?;
     // Each server sends what it still holds before it ends, and so do we: nothing is on its way after this.
     let ended_well = fleet.stop().await?;
     telemetry.shutdown().await;
@@ -105,6 +124,9 @@ async fn supervise(args: &Args) -> std::io::Result<bool> {
         }
         Some(receiver) => judge(&outcomes, receiver.finish(), args)?,
     };
+    if let Some(memory) = memory {
+        println!("\n{}", memory::table(&memory));
+    }
     Ok(answered && judged && ended_well)
 }
 
@@ -124,6 +146,7 @@ fn telemetry_env(receiver: Option<&Receiver>) -> TelemetryEnv {
     let mut config = TelemetryConfig::default();
     config.enabled = true;
     config.span_groups = "all".to_owned();
+    config.memory_profiling.enabled = true;
     if cfg!(not(feature = "otlp-grpc")) {
         config.otlp_protocol = Some("http/protobuf".to_owned());
     }
@@ -138,6 +161,7 @@ fn judge(outcomes: &[Outcome], mut spans: Vec<Span>, args: &Args) -> std::io::Re
     }
     let verdict = verdict::of(outcomes, &spans, &fleet::SERVERS);
     let colours = std::io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none();
+    print!("{}", waterfall::render_startup(&spans, colours));
     print!("{}", waterfall::render(&verdict, args.get_or("show", 20), colours));
     println!("{}", verdict.report());
     Ok(verdict.is_whole())

@@ -3,6 +3,7 @@
 
 use std::net::Ipv4Addr;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::SystemTime;
 
 use axum::Router;
 use axum::body::Bytes;
@@ -66,6 +67,13 @@ impl Receiver {
     /// The endpoint to tell servers.
     pub fn url(&self) -> &str {
         &self.url
+    }
+
+    /// Forgets the spans that ended before this.
+    pub fn forget_before(&self, oldest: SystemTime) {
+        let oldest = oldest.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_nanos();
+        let mut spans = self.store.0.lock().unwrap_or_else(PoisonError::into_inner);
+        spans.retain(|span| u128::from(span.end) >= oldest || span.name.contains(".startup"));
     }
 
     /// Stops receiving; the spans received so far.

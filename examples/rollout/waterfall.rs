@@ -29,16 +29,29 @@ pub fn render(verdict: &Verdict, limit: usize, colours: bool) -> String {
     text
 }
 
+/// The start-up of the supervisor and its servers; nothing where its spans did not come here.
+pub fn render_startup(spans: &[Span], colours: bool) -> String {
+    let Some(root) = spans.iter().find(|span| span.name == "gym.startup") else { return String::new() };
+    let mut trace: Trace = spans.iter().filter(|span| span.trace_id == root.trace_id).collect();
+    trace.sort_by_key(|span| (span.start, span.end));
+    let paint = Paint { on: colours };
+    waterfall(&paint.bold("start-up"), &trace, "", &paint)
+}
+
 fn render_trace(rollout: &Rollout, trace: &Trace, paint: &Paint) -> String {
-    let start = trace.iter().map(|span| span.start).min().unwrap_or(0);
-    let total = trace.iter().map(|span| span.end).max().unwrap_or(0).saturating_sub(start);
     let reward = match &rollout.outcome.reward {
         Ok(reward) => format!("reward {reward}"),
         Err(error) => paint.red(error),
     };
     let title = paint.bold(&format!("rollout {}", rollout.outcome.id));
+    waterfall(&title, trace, &reward, paint)
+}
+
+fn waterfall(title: &str, trace: &Trace, remark: &str, paint: &Paint) -> String {
+    let start = trace.iter().map(|span| span.start).min().unwrap_or(0);
+    let total = trace.iter().map(|span| span.end).max().unwrap_or(0).saturating_sub(start);
     let trace_id = trace.first().map_or("", |span| &span.trace_id);
-    let mut text = format!("{title}  trace {trace_id}  {} spans  {:.1} ms  {reward}\n", trace.len(), ms(total));
+    let mut text = format!("{title}  trace {trace_id}  {} spans  {:.1} ms  {remark}\n", trace.len(), ms(total));
     let rows = rows(trace);
     let width = |text: &dyn Fn(&Row) -> usize| rows.iter().map(text).max().unwrap_or(0);
     let (servers, names) = (width(&|row| row.span.server.chars().count()), width(&|row| row.name().chars().count()));

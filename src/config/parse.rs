@@ -323,19 +323,6 @@ pub(crate) fn compression(text: &str) -> Parsed<bool> {
     }
 }
 
-/// An `http` or `https` URL, or `host:port` without a scheme (as gRPC endpoints are often given).
-pub(crate) fn endpoint(text: &str) -> Parsed<String> {
-    let parsed = if text.contains("://") { url::Url::parse(text) } else { url::Url::parse(&format!("http://{text}")) };
-    // The parser forgives blanks inside; no collector is called so.
-    let usable = !text.chars().any(|c| c.is_whitespace() || c.is_control());
-    match parsed {
-        Ok(url) if usable && matches!(url.scheme(), "http" | "https") && url.has_host() => {
-            Parsed::Good(text.to_owned())
-        }
-        _ => Parsed::Bad("an http or https URL, or host:port"),
-    }
-}
-
 /// Decodes percent escapes; `None` when one is malformed or the result is not UTF-8.
 fn percent_decode(text: &str) -> Option<String> {
     let escapes_are_whole = text.split('%').skip(1).all(|rest| {

@@ -108,7 +108,8 @@ pub(crate) struct OtlpSettings {
     pub insecure: bool,
 }
 
-/// An endpoint as it was configured.
+/// An endpoint as it was configured. Not judged here: what is no usable URL switches its signal off where
+/// the exporters are made, as a default or another variable's value would be a place that nobody named.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct OtlpEndpoint {
     /// Trimmed, otherwise as given.

@@ -220,7 +220,7 @@ variables! {
     OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE: Temporality = "cumulative" by temporality,
         "`cumulative`, `delta` (counters and histograms only) or `lowmemory`.";
 
-    OTEL_EXPORTER_OTLP_ENDPOINT: String = "(http://localhost:4317, with HTTP http://localhost:4318)" by endpoint,
+    OTEL_EXPORTER_OTLP_ENDPOINT: String = "(http://localhost:4317, with HTTP http://localhost:4318)" by text,
         "The collector. With HTTP, `v1/<signal>` is joined to its path.";
     OTEL_EXPORTER_OTLP_PROTOCOL: OtlpProtocol = "grpc" by protocol,
         "`grpc`, `http/protobuf` or `http/json`; the last is served by protobuf over HTTP.";
@@ -235,7 +235,7 @@ variables! {
     OTEL_EXPORTER_OTLP_INSECURE: bool = "false" by spec_boolean,
         "With gRPC: whether an endpoint without a scheme is reached without TLS.";
 
-    OTEL_EXPORTER_OTLP_TRACES_ENDPOINT: String = "(OTEL_EXPORTER_OTLP_ENDPOINT)" by endpoint,
+    OTEL_EXPORTER_OTLP_TRACES_ENDPOINT: String = "(OTEL_EXPORTER_OTLP_ENDPOINT)" by text,
         "The collector of spans. With HTTP, used as it stands.";
     OTEL_EXPORTER_OTLP_TRACES_PROTOCOL: OtlpProtocol = "(OTEL_EXPORTER_OTLP_PROTOCOL)" by protocol,
         "The protocol of spans.";
@@ -254,7 +254,7 @@ variables! {
     OTEL_EXPORTER_OTLP_TRACES_INSECURE: bool = "(OTEL_EXPORTER_OTLP_INSECURE)" by spec_boolean,
         "The same as the general one, for spans.";
 
-    OTEL_EXPORTER_OTLP_METRICS_ENDPOINT: String = "(OTEL_EXPORTER_OTLP_ENDPOINT)" by endpoint,
+    OTEL_EXPORTER_OTLP_METRICS_ENDPOINT: String = "(OTEL_EXPORTER_OTLP_ENDPOINT)" by text,
         "The collector of metrics. With HTTP, used as it stands.";
     OTEL_EXPORTER_OTLP_METRICS_PROTOCOL: OtlpProtocol = "(OTEL_EXPORTER_OTLP_PROTOCOL)" by protocol,
         "The protocol of metrics.";
@@ -273,7 +273,7 @@ variables! {
     OTEL_EXPORTER_OTLP_METRICS_INSECURE: bool = "(OTEL_EXPORTER_OTLP_INSECURE)" by spec_boolean,
         "The same as the general one, for metrics.";
 
-    OTEL_EXPORTER_OTLP_LOGS_ENDPOINT: String = "(OTEL_EXPORTER_OTLP_ENDPOINT)" by endpoint,
+    OTEL_EXPORTER_OTLP_LOGS_ENDPOINT: String = "(OTEL_EXPORTER_OTLP_ENDPOINT)" by text,
         "The collector of log records. With HTTP, used as it stands.";
     OTEL_EXPORTER_OTLP_LOGS_PROTOCOL: OtlpProtocol = "(OTEL_EXPORTER_OTLP_PROTOCOL)" by protocol,
         "The protocol of log records.";

@@ -84,6 +84,7 @@ impl Call {
             // The status came first, and to drop an error response unread is what callers do.
             _ if self.status >= 400 => Some(status_text(self.status)),
             End::Complete => None,
+            End::Dropped if std::thread::panicking() => Some(Failure::Panicked.as_str().into()),
             End::Dropped => Some(Failure::Cancelled.as_str().into()),
             End::Failed(failure) => Some(failure.as_str().into()),
         }

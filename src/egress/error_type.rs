@@ -20,6 +20,8 @@ pub(super) enum Failure {
     Body,
     /// The caller dropped the call or the rest of the response.
     Cancelled,
+    /// Something inside panicked.
+    Panicked,
     /// Anything else, such as another middleware's error.
     Other,
 }
@@ -35,6 +37,7 @@ impl Failure {
             Failure::Redirect => "redirect",
             Failure::Body => "body",
             Failure::Cancelled => "cancelled",
+            Failure::Panicked => "panic",
             Failure::Other => "_OTHER",
         }
     }

@@ -1,4 +1,8 @@
 //! The telemetry handle: made once per process by [`init_telemetry`], or owned, from a builder.
+#![doc = ""]
+#![doc = include_str!("../../docs/lifecycle.md")]
+#![doc = ""]
+#![doc = include_str!("../../docs/exporters.md")]
 
 pub(crate) mod accounting;
 mod builder;
@@ -10,12 +14,12 @@ pub mod logs;
 mod otlp;
 mod providers;
 pub(crate) mod resource;
-pub mod serve;
+pub mod serving;
 mod shutdown;
 
 pub use accounting::{DeliveryReport, SignalDelivery};
 pub use builder::{TelemetryBuilder, init_telemetry};
-pub use serve::{DEFAULT_GRACE, Serve, serve};
+pub use serving::{DEFAULT_GRACE, Serve, serve};
 pub use shutdown::{DEFAULT_SHUTDOWN_TIMEOUT, ShutdownGuard, ShutdownReport, shutdown_telemetry};
 
 pub(crate) use handle::{Scope, Switches};

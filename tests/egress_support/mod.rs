@@ -12,7 +12,7 @@ use axum::middleware::{Next, from_fn_with_state};
 use axum::response::Response;
 use http::HeaderMap;
 use nemo_gym_telemetry::egress::{ConfiguredTracePropagation, TracePropagation};
-use nemo_gym_telemetry::{Environment, Telemetry};
+use nemo_gym_telemetry::{Environment, ServerIdentity, Telemetry};
 use opentelemetry::trace::{SpanContext, SpanId, TraceContextExt as _, TraceFlags, TraceId, TraceState};
 use opentelemetry::{Context, Value};
 use opentelemetry_sdk::metrics::data::{AggregatedMetrics, MetricData, ResourceMetrics};
@@ -40,7 +40,21 @@ impl Rig {
         Self::with(&[("NEMO_GYM_OTEL_SPAN_GROUPS", groups)], SdkTracerProvider::builder())
     }
 
+    /// Of a server in a fleet, with every group on.
+    pub fn of_server(identity: ServerIdentity) -> Self {
+        let variables = [("NEMO_GYM_OTEL_SPAN_GROUPS", "all")];
+        Self::of(&variables, SdkTracerProvider::builder(), identity)
+    }
+
     pub fn with(variables: &[(&str, &str)], provider: opentelemetry_sdk::trace::TracerProviderBuilder) -> Self {
+        Self::of(variables, provider, ServerIdentity::unknown())
+    }
+
+    fn of(
+        variables: &[(&str, &str)],
+        provider: opentelemetry_sdk::trace::TracerProviderBuilder,
+        identity: ServerIdentity,
+    ) -> Self {
         let spans = InMemorySpanExporter::default();
         let metrics = InMemoryMetricExporter::default();
         let meter_provider =
@@ -50,6 +64,7 @@ impl Rig {
             .with_environment(Environment::from_iter(variables))
             .with_tracer_provider(provider.with_simple_exporter(spans.clone()).build())
             .with_parent_based_sampler()
+            .with_identity(identity)
             .with_meter_provider(meter_provider.clone())
             .build();
         Self { telemetry, spans, metrics, meter_provider }

@@ -5,7 +5,7 @@ use std::io::Write;
 use std::process::ExitCode;
 use std::sync::{Arc, Barrier};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use axum::Router;
 use axum::body::Body;
@@ -59,6 +59,15 @@ pub fn play(role: &str) -> ExitCode {
             telemetry.shutdown_blocking(Duration::from_secs(1));
             say("after");
             idle()
+        }
+        "work_13_s" => {
+            let _guard = init().shutdown_guard();
+            let began = Instant::now();
+            while began.elapsed() < Duration::from_secs(13) {
+                work();
+                thread::sleep(Duration::from_millis(200));
+            }
+            ExitCode::SUCCESS
         }
         other => panic!("unknown role {other}"),
     }

@@ -150,7 +150,6 @@ fn a_bad_value_does_not_fall_back_to_the_block() {
         "NEMO_LENS_EXPORTER",
         "NEMO_GYM_OTEL_MEMORY_PROFILING_INTERVAL_SECONDS",
         "NEMO_GYM_OTEL_EVENT_LOOP_SAMPLE_INTERVAL_SECONDS",
-        "OTEL_EXPORTER_OTLP_ENDPOINT",
         "OTEL_EXPORTER_OTLP_PROTOCOL",
     ];
     let mut block = TelemetryConfig::default();
@@ -161,7 +160,6 @@ fn a_bad_value_does_not_fall_back_to_the_block() {
     block.logs_enabled = true;
     block.exporter = "console".to_owned();
     block.run_id = Some("r".to_owned());
-    block.otlp_endpoint = Some("http://block:4318".to_owned());
     block.otlp_protocol = Some("http/protobuf".to_owned());
     block.memory_profiling.interval_seconds = 7.0;
     block.event_loop_sample_interval_seconds = 7.0;

@@ -20,7 +20,9 @@ mod reporter;
 mod worker;
 
 pub use delivery::{DeliveryReport, SignalDelivery};
-pub(crate) use ledger::{ExporterComponent, LossLedger, Signal};
+#[cfg(any(feature = "otlp-grpc", feature = "otlp-http"))]
+pub(crate) use ledger::Signal;
+pub(crate) use ledger::{ExporterComponent, LossLedger};
 pub(crate) use metric_exporter::CountedMetricExporter;
 pub(crate) use processors::{BatchLogs, BatchSpans};
 pub(crate) use reporter::LossReporter;

@@ -14,6 +14,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 const SHARDS: usize = 16;
 /// Longest buffer of a shard.
 const MAX_SEGMENT: usize = 128;
+/// Empty buffers kept for producers.
+const MAX_SPARES: usize = 2 * SHARDS;
 /// Room taken from the common bound at a time, in queues large enough for it not to matter.
 const PORTION: usize = 32;
 
@@ -42,6 +44,8 @@ struct Local<T> {
 struct Full<T> {
     segments: VecDeque<Vec<T>>,
     items: usize,
+    /// Buffers that were emptied: producers get them back, so that they need not allocate.
+    spares: Vec<Vec<T>>,
 }
 
 /// Why an item was not taken.
@@ -92,7 +96,7 @@ impl<T> Queue<T> {
             capacity,
             portion: if capacity >= PORTION * SHARDS * 32 { PORTION } else { 1 },
             segment: (capacity / (2 * SHARDS)).clamp(1, batch.clamp(1, MAX_SEGMENT)),
-            full: Mutex::new(Full { segments: VecDeque::new(), items: 0 }),
+            full: Mutex::new(Full { segments: VecDeque::new(), items: 0, spares: Vec::new() }),
         }
     }
 
@@ -121,7 +125,7 @@ impl<T> Queue<T> {
         }
         local.items.push(item);
         if local.items.len() >= self.segment {
-            let waiting = self.hand_over(mem::take(&mut local.items));
+            let waiting = self.hand_over(&mut local.items);
             if accepted == Accepted::Quietly {
                 accepted = Accepted::HandedOver(waiting);
             }
@@ -141,10 +145,12 @@ impl<T> Queue<T> {
         }
     }
 
-    /// Moves a buffer to the consumer's side. Called under the shard's lock, so that an item is always in
-    /// a place where a sweep or a drain finds it.
-    fn hand_over(&self, segment: Vec<T>) -> usize {
+    /// Moves a buffer to the consumer's side, puts a spare one in its place, and tells how many items wait.
+    /// Called under the shard's lock, so that an item is always in a place where a sweep or a drain finds it.
+    fn hand_over(&self, segment: &mut Vec<T>) -> usize {
         let mut full = lock(&self.full);
+        let spare = full.spares.pop().unwrap_or_default();
+        let segment = mem::replace(segment, spare);
         full.items += segment.len();
         full.segments.push_back(segment);
         full.items
@@ -158,8 +164,7 @@ impl<T> Queue<T> {
             local.closed |= close;
             self.room.fetch_add(mem::take(&mut local.room), Relaxed);
             if !local.items.is_empty() {
-                let items = mem::take(&mut local.items);
-                self.hand_over(items);
+                self.hand_over(&mut local.items);
             }
         }
         self.waiting()
@@ -173,12 +178,15 @@ impl<T> Queue<T> {
     /// Up to `max` of the oldest items on the consumer's side; their room is free again.
     pub(super) fn take(&self, max: usize) -> Vec<T> {
         let mut full = lock(&self.full);
-        let mut batch = full.segments.pop_front().unwrap_or_default();
-        while let Some(next) = full.segments.front_mut()
+        let mut batch = Vec::with_capacity(full.items.min(max));
+        while let Some(next) = full.segments.front()
             && batch.len() + next.len() <= max
+            && let Some(mut segment) = full.segments.pop_front()
         {
-            batch.append(next);
-            full.segments.pop_front();
+            batch.append(&mut segment);
+            if full.spares.len() < MAX_SPARES {
+                full.spares.push(segment);
+            }
         }
         full.items -= batch.len();
         drop(full);

@@ -94,7 +94,7 @@ impl Json {
         let exponent: i32 = exponent.parse().unwrap_or(0);
         if (-4..16).contains(&exponent) {
             let _ = write!(self.text, "{value}");
-            if !self.text.ends_with(|c: char| c == '.') && value.fract() == 0.0 {
+            if value.fract() == 0.0 {
                 self.text.push_str(".0");
             }
         } else {

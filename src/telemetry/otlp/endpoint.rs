@@ -34,7 +34,7 @@ impl Target {
             return Ok((Self { url, authority, source: "the default endpoint" }, Vec::new()));
         };
         let source = endpoint.source;
-        let refuse = |why: &str| format!("{source} {why}; {} are not exported", signal.as_str());
+        let refuse = |why: &str| format!("{source} {why}");
         let mut notes = Vec::new();
 
         let mut text = endpoint.text.trim().to_owned();
@@ -99,6 +99,7 @@ impl Target {
     }
 
     /// Whether the collector is on this very machine, where no proxy can stand between.
+    #[cfg(any(feature = "otlp-http", test))]
     pub(super) fn is_loopback(&self) -> bool {
         match self.url.host() {
             Some(Host::Domain(name)) => {
@@ -115,6 +116,7 @@ impl Target {
         }
     }
 
+    #[cfg(any(feature = "otlp-grpc", feature = "tls"))]
     pub(super) fn is_tls(&self) -> bool {
         self.url.scheme() == "https"
     }

@@ -41,6 +41,7 @@ pub(super) enum Outlook {
 }
 
 /// A client and a server that speak different protocols.
+#[cfg_attr(not(all(feature = "otlp-grpc", feature = "otlp-http")), allow(dead_code))]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum MixUp {
     /// gRPC was asked, the peer speaks something else, most likely HTTP/1.
@@ -157,7 +158,7 @@ pub(super) fn chain<'a>(error: &'a (dyn Error + 'static)) -> impl Iterator<Item 
 /// What the innermost cause says: an operating system's error, a certificate's fault, a protocol error.
 fn innermost(error: &(dyn Error + 'static)) -> String {
     let causes: Vec<_> = chain(error).collect();
-    let known = causes.iter().rev().find_map(|cause| Some(kind_text(cause.downcast_ref::<io::Error>()?.kind())?));
+    let known = causes.iter().rev().find_map(|cause| kind_text(cause.downcast_ref::<io::Error>()?.kind()));
     match (known, causes.last()) {
         (Some(text), _) => text.to_owned(),
         (None, Some(cause)) => cause.to_string(),

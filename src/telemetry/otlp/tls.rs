@@ -46,6 +46,8 @@ pub(super) fn configure_reqwest(
     settings: &OtlpSettings,
 ) -> Result<reqwest::ClientBuilder, String> {
     let material = read_material(settings)?;
+    // Whatever other backends are compiled in.
+    builder = builder.tls_backend_rustls();
     if let Some(pem) = material.authorities {
         let certificates = reqwest::Certificate::from_pem_bundle(&pem)
             .map_err(|_| "OTEL_EXPORTER_OTLP_CERTIFICATE names a file with a broken certificate".to_owned())?;

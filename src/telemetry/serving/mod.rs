@@ -132,9 +132,12 @@ where
     type Output = io::Result<()>;
     type IntoFuture = Pin<Box<dyn Future<Output = io::Result<()>> + Send>>;
 
+    /// Reports the start-up ([`server_ready`](Telemetry::server_ready)), unless that has been done.
+    ///
     /// Signals are heard from this call on, so that a program which says it is ready after it can be told to
     /// end at once.
     fn into_future(mut self) -> Self::IntoFuture {
+        self.telemetry.server_ready();
         let trigger = self.trigger.take().unwrap_or_else(|| match Signals::listen() {
             Ok(signals) => Box::pin(signals.first()),
             Err(error) => {
