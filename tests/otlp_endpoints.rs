@@ -164,3 +164,19 @@ fn a_refused_endpoint_switches_its_signal_off() {
         }
     }
 }
+
+#[test]
+fn one_reason_for_all_signals_is_one_line() {
+    let messages = otlp_support::Messages::capture();
+    for protocol in otlp_support::PROTOCOLS {
+        let before = messages.all().len();
+        let mut environment = otlp_support::environment("gopher://h", protocol);
+        environment.set("NEMO_GYM_OTEL_LOGS_ENABLED", "1");
+        let telemetry = Telemetry::builder().with_environment(environment).build();
+        let said = messages.all().split_off(before);
+        assert_eq!(said.lines().count(), 1, "{said}");
+        assert!(said.contains("OTEL_EXPORTER_OTLP_ENDPOINT") && said.contains("traces, metrics, logs"), "{said}");
+        assert!(telemetry.is_enabled(), "context still passes");
+        assert!(!telemetry.is_metrics_exporter_active() && telemetry.logger_provider().is_none());
+    }
+}

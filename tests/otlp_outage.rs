@@ -237,3 +237,31 @@ fn failures_of_all_signals_are_one_line_in_ten_seconds() {
         telemetry.shutdown_blocking(Duration::from_secs(5));
     }
 }
+
+/// Collectors take 4 MiB over gRPC by default: a batch above that goes out in parts.
+#[test]
+fn large_batches_are_cut_and_one_giant_takes_nobody_with_it() {
+    for protocol in PROTOCOLS {
+        let collector = Collector::with(|call| match call.size {
+            size if size > 4 * 1024 * 1024 => {
+                if call.grpc {
+                    Reply::Grpc(8)
+                } else {
+                    Reply::Refuse(413, None)
+                }
+            }
+            _ => Reply::Take,
+        });
+        let mut environment = environment(&collector.url(), protocol);
+        environment.set("OTEL_BSP_SCHEDULE_DELAY", "3600000");
+        let telemetry = Telemetry::builder().with_environment(environment).build();
+        let tracer = telemetry.tracer_provider().tracer("test");
+        let text = |size: usize| opentelemetry::KeyValue::new("text", "x".repeat(size));
+        for size in [100_000; 100].into_iter().chain([5_000_000]) {
+            drop(tracer.span_builder("large").with_attributes([text(size)]).start(&tracer));
+        }
+        let spans = telemetry.shutdown_blocking(Duration::from_secs(20)).delivery.spans;
+        assert_eq!((spans.exported, spans.lost_total()), (100, 1), "{protocol}: {spans:?}");
+        assert_eq!(collector.look(|r| r.spans.len()), 100, "{protocol}");
+    }
+}

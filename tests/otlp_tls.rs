@@ -146,7 +146,7 @@ fn unusable_files_are_said_at_start() {
             let before = messages.all().len();
             let telemetry = Telemetry::builder().with_environment(pki.environment(&collector, protocol, files)).build();
             let said = messages.all().split_off(before);
-            assert!(said.contains(named) && said.contains("traces are not exported"), "{protocol}, {files:?}: {said}");
+            assert!(said.contains(named) && said.contains("not exported: traces"), "{protocol}, {files:?}: {said}");
             drop(telemetry.tracer_provider().tracer("test").start("span"));
             assert!(!telemetry.shutdown_blocking(Duration::from_secs(5)).timed_out);
             assert!(collector.look(|r| r.calls.is_empty()));

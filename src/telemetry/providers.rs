@@ -51,7 +51,15 @@ impl Providers {
         let ledger = LossLedger::new();
         let pace = Arc::new(Pace::default());
         let wants_otlp = [traces, metrics, logs].contains(&ExporterChoice::Otlp);
-        let otlp = if wants_otlp { said(otlp::Shared::start(&pace, &ledger)) } else { None };
+        let mut refusals = Refusals::default();
+        let otlp = match wants_otlp.then(|| otlp::Shared::start(&pace, &ledger)) {
+            Some(Ok(otlp)) => Some(otlp),
+            Some(Err(line)) => {
+                diagnostics::warn(&line);
+                None
+            }
+            None => None,
+        };
         let make = Maker { settings, resource, ledger: &ledger };
         let stdout = LineWriter::stdout();
         let tracer = match traces {
@@ -61,7 +69,9 @@ impl Providers {
             }
             ExporterChoice::Otlp => otlp
                 .as_ref()
-                .and_then(|otlp| said(otlp.spans(&settings.otlp_traces, settings.span_batch.scheduled_delay)))
+                .and_then(|otlp| {
+                    refusals.note("traces", otlp.spans(&settings.otlp_traces, settings.span_batch.scheduled_delay))
+                })
                 .map(|(exporter, component)| make.tracer(exporter, component)),
         };
         let meter = match metrics {
@@ -76,7 +86,8 @@ impl Providers {
                     // The SDK's reader knows no timeout of its own.
                     let mut otlp_settings = settings.otlp_metrics.clone();
                     otlp_settings.timeout = otlp_settings.timeout.min(settings.metric_timeout);
-                    said(otlp.metrics(&otlp_settings, settings.metric_interval, settings.temporality))
+                    let exporter = otlp.metrics(&otlp_settings, settings.metric_interval, settings.temporality);
+                    refusals.note("metrics", exporter)
                 })
                 .map(|(exporter, component)| make.meter(exporter, component)),
         };
@@ -87,18 +98,43 @@ impl Providers {
             }
             ExporterChoice::Otlp => otlp
                 .as_ref()
-                .and_then(|otlp| said(otlp.logs(&settings.otlp_logs, settings.log_batch.scheduled_delay)))
+                .and_then(|otlp| {
+                    refusals.note("logs", otlp.logs(&settings.otlp_logs, settings.log_batch.scheduled_delay))
+                })
                 .map(|(exporter, component)| make.logger(exporter, component)),
         };
+        refusals.tell();
         let reporter = (tracer.is_some() || meter.is_some() || logger.is_some())
             .then(|| LossReporter::start(&ledger, meter.is_some().then_some(settings.metric_interval), pace));
-        Self { tracer, meter, logger, otlp, ledger, reporter }
+        // No thread without work.
+        let used = [(traces, tracer.is_some()), (metrics, meter.is_some()), (logs, logger.is_some())]
+            .contains(&(ExporterChoice::Otlp, true));
+        Self { tracer, meter, logger, otlp: otlp.filter(|_| used), ledger, reporter }
     }
 }
 
-/// The value, or the line that says why there is none.
-fn said<T>(result: Result<T, String>) -> Option<T> {
-    result.inspect_err(|line| diagnostics::warn(line)).ok()
+/// Why signals are not exported, in one line for each reason.
+#[derive(Default)]
+struct Refusals(Vec<(String, Vec<&'static str>)>);
+
+impl Refusals {
+    fn note<T>(&mut self, signal: &'static str, exporter: Result<T, String>) -> Option<T> {
+        let why = match exporter {
+            Ok(exporter) => return Some(exporter),
+            Err(why) => why,
+        };
+        match self.0.iter_mut().find(|(known, _)| *known == why) {
+            Some((_, signals)) => signals.push(signal),
+            None => self.0.push((why, vec![signal])),
+        }
+        None
+    }
+
+    fn tell(self) {
+        for (why, signals) in self.0 {
+            diagnostics::warn(&format!("{why}; not exported: {}", signals.join(", ")));
+        }
+    }
 }
 
 fn console(component_type: &'static str) -> ExporterComponent {

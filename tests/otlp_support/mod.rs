@@ -49,6 +49,8 @@ pub struct Call {
     pub grpc: bool,
     pub path: String,
     pub headers: HeaderMap,
+    /// Bytes as they came.
+    pub size: usize,
     /// How many requests of this signal came before.
     pub before: usize,
 }
@@ -102,7 +104,7 @@ impl Received {
     pub fn newest(&self, metric: &str) -> Option<u64> {
         use opentelemetry_proto::tonic::metrics::v1::{metric::Data, number_data_point::Value};
         let metrics = self.metrics.iter().flat_map(|r| &r.resource_metrics).flat_map(|r| &r.scope_metrics);
-        metrics.flat_map(|scope| &scope.metrics).filter(|m| m.name == metric).next_back().and_then(|m| match &m.data {
+        metrics.flat_map(|scope| &scope.metrics).rfind(|m| m.name == metric).and_then(|m| match &m.data {
             Some(Data::Sum(sum)) => Some(
                 sum.data_points
                     .iter()
@@ -270,7 +272,7 @@ async fn answer(
     let lower = path.to_lowercase();
     let signal = ["trace", "metrics", "logs"].into_iter().find(|word| lower.contains(word)).unwrap_or("trace");
     let before = state.0.lock().unwrap().calls_of(signal).len();
-    let call = Call { signal, grpc, path, headers: parts.headers.clone(), before };
+    let call = Call { signal, grpc, path, headers: parts.headers.clone(), size: body.len(), before };
     let reply = behaviour(&call);
     if !grpc && content_type != Some(HeaderValue::from_static("application/x-protobuf")) {
         return Ok(status(415));

@@ -34,7 +34,7 @@ impl Target {
             return Ok((Self { url, authority, source: "the default endpoint" }, Vec::new()));
         };
         let source = endpoint.source;
-        let refuse = |why: &str| format!("{source} {why}; {} are not exported", signal.as_str());
+        let refuse = |why: &str| format!("{source} {why}");
         let mut notes = Vec::new();
 
         let mut text = endpoint.text.trim().to_owned();

@@ -23,6 +23,7 @@ use opentelemetry_sdk::trace::{SpanData, SpanExporter};
 use prost::Message;
 
 use super::client::Client;
+use super::split::{Split, within_limit};
 
 /// Spans over OTLP.
 #[derive(Debug)]
@@ -66,11 +67,10 @@ impl OtlpLogExporter {
 impl SpanExporter for OtlpSpanExporter {
     async fn export(&self, batch: Vec<SpanData>) -> OTelSdkResult {
         let resource_spans = group_spans_by_resource_and_scope(batch, &self.resource);
-        let request = ExportTraceServiceRequest { resource_spans };
-        let response = self.client.send(&request).await?;
-        let response: Option<ExportTraceServiceResponse> = decode(response);
-        note_rejected(&self.client, response.and_then(|r| r.partial_success).map(|p| p.rejected_spans));
-        Ok(())
+        deliver(&self.client, ExportTraceServiceRequest { resource_spans }, |response| {
+            Some(ExportTraceServiceResponse::decode(response).ok()?.partial_success?.rejected_spans)
+        })
+        .await
     }
 
     fn set_resource(&mut self, resource: &Resource) {
@@ -82,8 +82,8 @@ impl PushMetricExporter for OtlpMetricExporter {
     async fn export(&self, metrics: &ResourceMetrics) -> OTelSdkResult {
         let request = ExportMetricsServiceRequest::from(metrics);
         let response = self.client.send(&request).await?;
-        let response: Option<ExportMetricsServiceResponse> = decode(response);
-        note_rejected(&self.client, response.and_then(|r| r.partial_success).map(|p| p.rejected_data_points));
+        let response = ExportMetricsServiceResponse::decode(response).ok();
+        note_rejected(&self.client, response.and_then(|r| Some(r.partial_success?.rejected_data_points)));
         Ok(())
     }
 
@@ -103,11 +103,10 @@ impl PushMetricExporter for OtlpMetricExporter {
 impl LogExporter for OtlpLogExporter {
     async fn export(&self, batch: LogBatch<'_>) -> OTelSdkResult {
         let resource_logs = group_logs_by_resource_and_scope(&batch, &self.resource);
-        let request = ExportLogsServiceRequest { resource_logs };
-        let response = self.client.send(&request).await?;
-        let response: Option<ExportLogsServiceResponse> = decode(response);
-        note_rejected(&self.client, response.and_then(|r| r.partial_success).map(|p| p.rejected_log_records));
-        Ok(())
+        deliver(&self.client, ExportLogsServiceRequest { resource_logs }, |response| {
+            Some(ExportLogsServiceResponse::decode(response).ok()?.partial_success?.rejected_log_records)
+        })
+        .await
     }
 
     fn set_resource(&mut self, resource: &Resource) {
@@ -115,9 +114,30 @@ impl LogExporter for OtlpLogExporter {
     }
 }
 
-/// The response's message. Not every collector sends one, and none makes a success a failure.
-fn decode<T: Message + Default>(response: Bytes) -> Option<T> {
-    T::decode(response).ok()
+/// Sends a request in as many parts as its size asks for. `rejected` reads a response; not every collector
+/// sends a message, and none makes a success a failure.
+///
+/// Where some parts fail, their items count as rejected and the rest as exported.
+async fn deliver<R: Split>(client: &Client, request: R, rejected: impl Fn(Bytes) -> Option<i64>) -> OTelSdkResult {
+    let (mut delivered, mut failed, mut first_error) = (false, 0, None);
+    for part in within_limit(request) {
+        match client.send(&part).await {
+            Ok(response) => {
+                delivered = true;
+                note_rejected(client, rejected(response));
+            }
+            Err(error) => {
+                failed += part.count();
+                first_error.get_or_insert(error);
+            }
+        }
+    }
+    match first_error {
+        Some(error) if !delivered => return Err(error),
+        Some(_) => client.rejected(failed as u64),
+        None => {}
+    }
+    Ok(())
 }
 
 fn note_rejected(client: &Client, rejected: Option<i64>) {

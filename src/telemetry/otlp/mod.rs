@@ -21,6 +21,7 @@ mod http;
 mod report;
 mod runtime;
 mod signal;
+mod split;
 #[cfg(feature = "tls")]
 mod tls;
 mod transport;
@@ -116,11 +117,11 @@ impl Shared {
         interval: Duration,
     ) -> Result<(Client, ExporterComponent), String> {
         let (target, notes) = Target::resolve(signal, settings)?;
-        let (headers, more_notes) = headers::usable(signal, &settings.headers);
+        let (headers, more_notes) = headers::usable(&settings.headers);
         for note in notes.iter().chain(&more_notes) {
             diagnostics::warn_once(note);
         }
-        let refuse = |why: String| format!("{}: {why}; {} are not exported", target.source, signal.as_str());
+        let refuse = |why: String| format!("{}: {why}", target.source);
         let _inside = self.runtime.handle().enter();
         let transport = match settings.protocol {
             #[cfg(feature = "otlp-grpc")]
