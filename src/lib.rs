@@ -3,8 +3,8 @@
 //!
 //! | who | writes |
 //! |---|---|
-//! | server author | [`GymTelemetryLayer`](ingress::GymTelemetryLayer) on the router, [`serve`] around it |
-//! | caller author | [`TracePropagation`](egress::TracePropagation) in a reqwest-middleware client |
+//! | server author | [`GymTelemetryLayer`] on the router, [`serve`] around it |
+//! | caller author | [`TracePropagation`] in a reqwest-middleware client |
 //! | supervisor author | [`TelemetryConfig`], [`configure_telemetry_env`], [`supervisor`] |
 //! | `main` | [`init_telemetry`], [`Telemetry::shutdown`] |
 //! | anyone in between | [`span`], [`rollout`], [`sandbox`], [`job`] |

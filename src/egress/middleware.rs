@@ -28,7 +28,7 @@ pub(super) type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
 /// A `reqwest-middleware` that gives every request a CLIENT span and carries the trace on in its headers.
 ///
-/// See the [module](self) for what it records.
+/// See the [module](crate::egress) for what it records.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TracePropagation;
 
