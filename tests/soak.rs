@@ -22,7 +22,7 @@ use nemo_gym_telemetry::egress::TracePropagation;
 use nemo_gym_telemetry::ingress::GymTelemetryLayer;
 use nemo_gym_telemetry::{Environment, Telemetry};
 use opentelemetry::logs::{LogRecord as _, Logger as _, LoggerProvider as _};
-use opentelemetry_proto::tonic::metrics::v1::{metric::Data, number_data_point::Value};
+use opentelemetry_proto::tonic::metrics::v1::{Metric, metric::Data, number_data_point::Value};
 use otlp_support::{Collector, Received, Reply};
 use reqwest_middleware::{ClientBuilder, ClientWithMiddleware};
 
@@ -139,11 +139,22 @@ fn collectors(address: SocketAddr, first: Collector, until: Instant) -> Collecto
     Collector::on(TcpListener::bind(address).unwrap(), |_| Reply::Take)
 }
 
+/// Values of a sum in every export.
+fn all(received: &Received, name: &str) -> Vec<i64> {
+    let scopes = received.metrics.iter().flat_map(|r| &r.resource_metrics).flat_map(|r| &r.scope_metrics);
+    let metrics = scopes.flat_map(|scope| &scope.metrics).filter(|metric| metric.name == name);
+    metrics.flat_map(values).collect()
+}
+
 /// Values of the newest export of a sum, or counts of a histogram.
 fn newest(received: &Received, name: &str) -> Vec<i64> {
     let scopes = received.metrics.iter().flat_map(|r| &r.resource_metrics).flat_map(|r| &r.scope_metrics);
     let metric = scopes.flat_map(|scope| &scope.metrics).rfind(|metric| metric.name == name);
-    match metric.and_then(|metric| metric.data.as_ref()) {
+    values(metric.unwrap_or_else(|| panic!("no {name}")))
+}
+
+fn values(metric: &Metric) -> Vec<i64> {
+    match &metric.data {
         Some(Data::Sum(sum)) => sum
             .data_points
             .iter()
@@ -153,7 +164,7 @@ fn newest(received: &Received, name: &str) -> Vec<i64> {
             })
             .collect(),
         Some(Data::Histogram(histogram)) => histogram.data_points.iter().map(|point| point.count as i64).collect(),
-        other => panic!("{name}: {other:?}"),
+        other => panic!("{other:?}"),
     }
 }
 
@@ -209,6 +220,7 @@ fn the_books_balance_after_mixed_traffic() {
     collector.look(|received| {
         let active = newest(received, "http.server.active_requests");
         assert!(!active.is_empty() && active.iter().all(|count| *count == 0), "{active:?}");
+        assert!(all(received, "http.server.active_requests").iter().all(|count| *count >= 0), "never negative");
         let durations: i64 = newest(received, "http.server.request.duration").iter().sum();
         assert_eq!(durations as u64, requests, "one duration for each request");
         let exported: i64 = newest(received, "otel.sdk.processor.span.processed").iter().sum();

@@ -2,15 +2,17 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::mem;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use opentelemetry::KeyValue;
 use opentelemetry::metrics::{AsyncInstrument, Meter};
-use opentelemetry_sdk::error::{OTelSdkError, OTelSdkResult};
+use opentelemetry_sdk::error::OTelSdkResult;
 
 use super::delivery::{DeliveryReport, SignalDelivery};
+use super::error_type::{OTHER, TIMEOUT, error_type};
 use crate::metrics::catalog::{
     self, OTEL_SDK_EXPORTER_LOG_EXPORTED, OTEL_SDK_EXPORTER_METRIC_DATA_POINT_EXPORTED,
     OTEL_SDK_EXPORTER_SPAN_EXPORTED, OTEL_SDK_PROCESSOR_LOG_PROCESSED, OTEL_SDK_PROCESSOR_SPAN_PROCESSED,
@@ -69,18 +71,39 @@ pub(super) struct SignalLedger {
     queue_full: AtomicU64,
     /// Offered after shutdown.
     already_shutdown: AtomicU64,
-    /// Still waiting when the time of a shutdown was up.
-    cut_off: AtomicU64,
-    /// Handed to the exporter.
-    submitted: AtomicU64,
-    exported: AtomicU64,
-    /// What the exporter failed to deliver, by `error.type`. Touched once per failed batch.
-    failed: Mutex<BTreeMap<Cow<'static, str>, u64>>,
-    /// The size of the batch in the exporter's hands. Exports of one signal never overlap.
-    in_flight: AtomicU64,
-    /// What the collector said to have rejected of the batch in flight.
-    rejected: AtomicU64,
+    batches: Mutex<Batches>,
     exporter: Mutex<Option<ExporterComponent>>,
+}
+
+/// What is counted by batches: under one lock, so that a batch is always in exactly one of the counts.
+#[derive(Debug, Default)]
+struct Batches {
+    /// Handed to the exporter.
+    submitted: u64,
+    /// The size of the batch in the exporter's hands. Exports of one signal never overlap.
+    in_flight: u64,
+    /// What the collector said to have rejected of the batch in flight.
+    rejected: u64,
+    exported: u64,
+    /// What the exporter failed to deliver, by `error.type`.
+    failed: BTreeMap<Cow<'static, str>, u64>,
+    /// Still waiting when the time of a shutdown was up.
+    cut_off: u64,
+}
+
+impl Batches {
+    /// The batch in flight has failed.
+    fn fail(&mut self, reason: Cow<'static, str>) {
+        let count = mem::take(&mut self.in_flight);
+        self.add_failed(reason, count);
+    }
+
+    fn add_failed(&mut self, reason: Cow<'static, str>, count: u64) {
+        if count > 0 {
+            let known = self.failed.len() < MAX_REASONS || self.failed.contains_key(&reason);
+            *self.failed.entry(if known { reason } else { OTHER.into() }).or_default() += count;
+        }
+    }
 }
 
 /// `error.type` of what was cut off at shutdown.
@@ -101,7 +124,7 @@ impl LossLedger {
     /// of OTLP). To be called between the begin and the end of that export, by whoever sees the response.
     #[allow(dead_code)]
     pub(crate) fn note_rejected(&self, signal: Signal, count: u64) {
-        self.signal(signal).rejected.fetch_add(count, Relaxed);
+        self.signal(signal).batches().rejected += count;
     }
 
     /// Metrics have been collected.
@@ -129,7 +152,7 @@ impl LossLedger {
     }
 
     /// Exports the counters as observable instruments of `meter`, for the signals that have an
-    /// exporter. The callbacks read atomics: they neither block nor panic.
+    /// exporter. The callbacks only read counters: they neither block nor panic.
     pub(crate) fn observe(&self, meter: &Meter) {
         let processors = [
             (Signal::Spans, &OTEL_SDK_PROCESSOR_SPAN_PROCESSED, "batching_span_processor"),
@@ -187,19 +210,24 @@ impl SignalLedger {
         self.already_shutdown.fetch_add(1, Relaxed);
     }
 
+    fn batches(&self) -> MutexGuard<'_, Batches> {
+        self.batches.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// A batch leaves the queue for the exporter.
     pub(super) fn submit(&self, count: u64) {
-        self.rejected.store(0, Relaxed);
-        self.in_flight.store(count, Relaxed);
-        self.submitted.fetch_add(count, Relaxed);
+        let mut batches = self.batches();
+        batches.submitted += count;
+        batches.in_flight = count;
+        batches.rejected = 0;
     }
 
     /// The time of a shutdown is up: `waiting` items were never handed to the exporter, and nobody
     /// waits for the batch in its hands any more.
     pub(super) fn count_cut_off(&self, waiting: u64) {
-        self.cut_off.fetch_add(waiting, Relaxed);
-        let abandoned = self.in_flight.swap(0, Relaxed);
-        self.count_failed(SHUTDOWN.into(), abandoned);
+        let mut batches = self.batches();
+        batches.cut_off += waiting;
+        batches.fail(SHUTDOWN.into());
     }
 
     /// Follows the submitted batch. What becomes of it is told to the returned guard; a guard that is
@@ -208,46 +236,39 @@ impl SignalLedger {
         InFlight { ledger: self, finished: false }
     }
 
-    fn count_failed(&self, reason: Cow<'static, str>, count: u64) {
-        if count == 0 {
-            return;
-        }
-        let mut failed = self.failed.lock().unwrap_or_else(PoisonError::into_inner);
-        let reason = if failed.len() < MAX_REASONS || failed.contains_key(&reason) { reason } else { OTHER.into() };
-        *failed.entry(reason).or_default() += count;
-    }
-
     fn snapshot(&self) -> SignalDelivery {
-        let mut lost: BTreeMap<String, u64> = self
-            .failed
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .iter()
-            .map(|(reason, count)| (reason.clone().into_owned(), *count))
-            .collect();
-        for (reason, counter) in self.refusals() {
-            let count = counter.load(Relaxed);
+        let batches = self.batches();
+        let failed = batches.failed.iter().map(|(reason, count)| (reason.clone().into_owned(), *count));
+        let mut lost: BTreeMap<String, u64> = failed.collect();
+        for (reason, count) in self.refusals(&batches) {
             if count > 0 {
                 *lost.entry(reason.to_owned()).or_default() += count;
             }
         }
-        SignalDelivery { exported: self.exported.load(Relaxed), lost, in_flight: self.in_flight.load(Relaxed) }
+        SignalDelivery { exported: batches.exported, lost, in_flight: batches.in_flight }
     }
 
-    fn refusals(&self) -> [(&'static str, &AtomicU64); 3] {
-        [("queue_full", &self.queue_full), ("already_shutdown", &self.already_shutdown), (SHUTDOWN, &self.cut_off)]
+    /// What never came to the exporter.
+    fn refusals(&self, batches: &Batches) -> [(&'static str, u64); 3] {
+        [
+            ("queue_full", self.queue_full.load(Relaxed)),
+            ("already_shutdown", self.already_shutdown.load(Relaxed)),
+            (SHUTDOWN, batches.cut_off),
+        ]
     }
 
     fn observe_processor(&self, instrument: &dyn AsyncInstrument<u64>, attributes: &[KeyValue]) {
-        instrument.observe(self.submitted.load(Relaxed), attributes);
-        for (reason, counter) in self.refusals() {
-            observe_failure(instrument, counter.load(Relaxed), attributes, reason.into());
+        let batches = self.batches();
+        instrument.observe(batches.submitted, attributes);
+        for (reason, count) in self.refusals(&batches) {
+            observe_failure(instrument, count, attributes, reason.into());
         }
     }
 
     fn observe_exporter(&self, instrument: &dyn AsyncInstrument<u64>, attributes: &[KeyValue]) {
-        instrument.observe(self.exported.load(Relaxed), attributes);
-        for (reason, count) in self.failed.lock().unwrap_or_else(PoisonError::into_inner).iter() {
+        let batches = self.batches();
+        instrument.observe(batches.exported, attributes);
+        for (reason, count) in &batches.failed {
             observe_failure(instrument, *count, attributes, reason.clone());
         }
     }
@@ -276,15 +297,16 @@ pub(super) struct InFlight<'a> {
 impl InFlight<'_> {
     pub(super) fn finish(mut self, result: &OTelSdkResult) {
         self.finished = true;
-        // 0: a shutdown gave up on this batch and has counted it.
-        let count = self.ledger.in_flight.swap(0, Relaxed);
+        let mut batches = self.ledger.batches();
         match result {
             Ok(()) => {
-                let rejected = self.ledger.rejected.swap(0, Relaxed).min(count);
-                self.ledger.exported.fetch_add(count - rejected, Relaxed);
-                self.ledger.count_failed("rejected".into(), rejected);
+                // 0: a shutdown gave up on this batch and has counted it.
+                let count = mem::take(&mut batches.in_flight);
+                let rejected = batches.rejected.min(count);
+                batches.exported += count - rejected;
+                batches.add_failed("rejected".into(), rejected);
             }
-            Err(error) => self.ledger.count_failed(error_type(error), count),
+            Err(error) => batches.fail(error_type(error)),
         }
     }
 }
@@ -292,83 +314,16 @@ impl InFlight<'_> {
 impl Drop for InFlight<'_> {
     fn drop(&mut self) {
         if !self.finished {
-            let count = self.ledger.in_flight.swap(0, Relaxed);
-            self.ledger.count_failed(if std::thread::panicking() { "panic" } else { TIMEOUT }.into(), count);
+            self.ledger.batches().fail(if std::thread::panicking() { "panic" } else { TIMEOUT }.into());
         }
     }
 }
-
-const OTHER: &str = "_OTHER";
-const TIMEOUT: &str = "timeout";
-
-/// A low-cardinality name for an export error. The SDK's errors are text; of the text only a status
-/// that it is known to hold is used, never the text itself.
-fn error_type(error: &OTelSdkError) -> Cow<'static, str> {
-    match error {
-        OTelSdkError::Timeout(_) => TIMEOUT.into(),
-        OTelSdkError::AlreadyShutdown => "already_shutdown".into(),
-        OTelSdkError::InternalFailure(text) => text_error_type(text),
-    }
-}
-
-fn text_error_type(text: &str) -> Cow<'static, str> {
-    if let Some((_, rest)) = text.split_once("gRPC code: ") {
-        let code = rest.split(|c: char| !c.is_ascii_alphabetic()).next().unwrap_or_default();
-        return GRPC_CODES.iter().find(|(name, _)| *name == code).map_or(OTHER, |(_, error_type)| error_type).into();
-    }
-    if let Some((_, rest)) = text.split_once("status code: ") {
-        let code: String = rest.chars().take_while(char::is_ascii_digit).collect();
-        if code.len() == 3 {
-            return code.into();
-        }
-    }
-    let known = [
-        ("timed out", TIMEOUT),
-        ("panicked", "panic"),
-        ("network error", "network_error"),
-        ("already shutdown", "already_shutdown"),
-    ];
-    known.iter().find(|(part, _)| text.contains(part)).map_or(OTHER, |(_, error_type)| error_type).into()
-}
-
-/// `Debug` names of gRPC codes and the names that the semantic conventions use.
-const GRPC_CODES: &[(&str, &str)] = &[
-    ("Cancelled", "CANCELLED"),
-    ("Unknown", "UNKNOWN"),
-    ("InvalidArgument", "INVALID_ARGUMENT"),
-    ("DeadlineExceeded", "DEADLINE_EXCEEDED"),
-    ("NotFound", "NOT_FOUND"),
-    ("AlreadyExists", "ALREADY_EXISTS"),
-    ("PermissionDenied", "PERMISSION_DENIED"),
-    ("ResourceExhausted", "RESOURCE_EXHAUSTED"),
-    ("FailedPrecondition", "FAILED_PRECONDITION"),
-    ("Aborted", "ABORTED"),
-    ("OutOfRange", "OUT_OF_RANGE"),
-    ("Unimplemented", "UNIMPLEMENTED"),
-    ("Internal", "INTERNAL"),
-    ("Unavailable", "UNAVAILABLE"),
-    ("DataLoss", "DATA_LOSS"),
-    ("Unauthenticated", "UNAUTHENTICATED"),
-];
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use opentelemetry_sdk::error::OTelSdkError;
 
-    #[test]
-    fn error_types_are_statuses_and_never_the_text() {
-        for (text, error_type) in [
-            ("TonicTracesClient export failed with gRPC code: Unavailable: transport error", "UNAVAILABLE"),
-            ("TonicLogsClient export failed with gRPC code: Bogus", "_OTHER"),
-            ("HTTP export failed with status code: 503", "503"),
-            ("HTTP export failed with status code: secret", "_OTHER"),
-            ("HTTP export failed: network error", "network_error"),
-            ("operation timed out after 10s", "timeout"),
-            ("http://user:secret@host refused", "_OTHER"),
-        ] {
-            assert_eq!(text_error_type(text), error_type);
-        }
-    }
+    use super::*;
 
     #[test]
     fn partial_success_splits_a_batch() {

@@ -12,6 +12,7 @@
 
 mod attributes;
 mod delivery;
+mod error_type;
 mod ledger;
 mod metric_exporter;
 mod processors;
