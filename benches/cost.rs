@@ -1,8 +1,7 @@
 //! What the layer and the middleware add to a request: instructions, allocations, nanoseconds.
 //!
-//! `cargo bench --bench cost` prints a table. Every scenario runs the same prebuilt requests by hand on one thread, with
-//! the telemetry a server really has (own providers, own queue), towards a collector that is not there: no socket is
-//! part of a request. The response body is read to its end as hyper does. Nanoseconds are of the thread's own clock of
+//! `cargo bench --bench cost` prints a table. Every scenario runs the same prebuilt requests by hand on one thread: no
+//! socket is part of a request. The response body is read to its end as hyper does. Nanoseconds are of the thread's own clock of
 //! wall time, the best of many segments, and only worth comparing with each other.
 //!
 //! `cost count SCENARIO` runs a fixed number of requests inside [`measured_segment`], for valgrind to count
@@ -14,7 +13,7 @@ use std::convert::Infallible;
 use std::hint::black_box;
 use std::pin::{Pin, pin};
 use std::task::{Context, Poll, Waker};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use axum::Router;
 use axum::body::{Body, Bytes};
@@ -24,6 +23,9 @@ use nemo_gym_telemetry::egress::TracePropagation;
 use nemo_gym_telemetry::ingress::GymTelemetryLayer;
 use nemo_gym_telemetry::opentelemetry::trace::{SpanContext, SpanId, TraceContextExt, TraceFlags, TraceId};
 use nemo_gym_telemetry::{Environment, ServerIdentity, ServerType, Telemetry};
+use opentelemetry_sdk::error::OTelSdkResult;
+use opentelemetry_sdk::metrics::{InMemoryMetricExporter, PeriodicReader, SdkMeterProvider};
+use opentelemetry_sdk::trace::{SdkTracerProvider, SpanData, SpanExporter};
 use reqwest_middleware::{ClientWithMiddleware, Middleware, Next};
 use tower_layer::Layer;
 use tower_service::Service;
@@ -165,18 +167,27 @@ fn telemetry(scenario: &str) -> Telemetry {
     if scenario.ends_with("off") {
         return Telemetry::disabled();
     }
-    let environment = [
-        ("NEMO_GYM_OTEL_ENABLED", "1"),
-        ("NEMO_GYM_OTEL_SPAN_GROUPS", "all"),
-        // Nobody listens; what is measured ends at the queue.
-        ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:9"),
-        ("OTEL_BSP_SCHEDULE_DELAY", "600000"),
-        ("OTEL_METRIC_EXPORT_INTERVAL", "600000"),
-    ];
+    // The SDK's own processor and reader, with an exporter that drops: nothing of a request waits for an export.
+    let tracer_provider = SdkTracerProvider::builder().with_batch_exporter(Dropping).build();
+    let reader = PeriodicReader::builder(InMemoryMetricExporter::default()).with_interval(Duration::from_secs(3600));
+    let meter_provider = SdkMeterProvider::builder().with_reader(reader.build()).build();
     Telemetry::builder()
-        .with_environment(Environment::from_iter(environment))
+        .with_environment(Environment::from_iter([("NEMO_GYM_OTEL_SPAN_GROUPS", "all")]))
         .with_identity(ServerIdentity::new("example_server", ServerType::ResourcesServers))
+        .with_tracer_provider(tracer_provider)
+        .with_parent_based_sampler()
+        .with_meter_provider(meter_provider)
         .build()
+}
+
+#[derive(Debug)]
+struct Dropping;
+
+impl SpanExporter for Dropping {
+    async fn export(&self, batch: Vec<SpanData>) -> OTelSdkResult {
+        drop(batch);
+        Ok(())
+    }
 }
 
 /// A server of about the size of a Gym server.
@@ -274,7 +285,7 @@ fn client(scenario: &str, measure: &mut dyn Measure) {
     let builder = reqwest_middleware::ClientBuilder::new(reqwest::Client::new());
     let builder = match scenario {
         "client-bare" => builder,
-        _ => builder.with(TracePropagation::builder().with_telemetry(&telemetry(scenario)).build()),
+        _ => builder.with(TracePropagation::builder().with_telemetry(telemetry(scenario)).build()),
     };
     let client: ClientWithMiddleware = builder.with(Canned).build();
     let flags = if scenario == "client-unsampled" { TraceFlags::NOT_SAMPLED } else { TraceFlags::SAMPLED };

@@ -3,8 +3,8 @@
 //!
 //! | who | writes |
 //! |---|---|
-//! | server author | [`GymTelemetryLayer`](ingress::GymTelemetryLayer) on the router, [`serve`] around it |
-//! | caller author | [`TracePropagation`](egress::TracePropagation) in a reqwest-middleware client |
+//! | server author | [`GymTelemetryLayer`] on the router, [`serve`] around it |
+//! | caller author | [`TracePropagation`] in a reqwest-middleware client |
 //! | supervisor author | [`TelemetryConfig`], [`configure_telemetry_env`], [`supervisor`] |
 //! | `main` | [`init_telemetry`], [`Telemetry::shutdown`] |
 //! | anyone in between | [`span`], [`rollout`], [`sandbox`], [`job`] |
@@ -59,8 +59,12 @@ pub use config::{
     is_telemetry_env_enabled_in, is_telemetry_metrics_enabled, is_telemetry_metrics_enabled_in,
     memory_profiling_config_from_env, memory_profiling_config_from_env_in, strip_telemetry_env,
 };
+pub use egress::TracePropagation;
+pub use ingress::GymTelemetryLayer;
 pub use opentelemetry;
 pub use propagation::GymPropagator;
+pub use rollout::{apply_rollout_prefix, current_rollout_id};
+pub use span::{client_span, managed_span, safe_set_span_attributes, span_cm, trace_fn};
 pub use span_group::{ALL_GROUPS, CROSS_PROCESS_SPINE, SpanGroup, SpanGroups, is_span_group_enabled};
 pub use telemetry::logs::init_tracing;
 pub use telemetry::{

@@ -82,7 +82,7 @@ impl<S> Layer<S> for PassThroughLayer {
 
 /// As thin as a layer of the same shape can be: shared state, and a body type of its own.
 #[derive(Clone, Debug)]
-struct PassThrough<S>(S, std::sync::Arc<()>);
+struct PassThrough<S>(S, #[expect(dead_code, reason = "shared state is part of the shape")] std::sync::Arc<()>);
 
 impl<S, B> Service<Request<Body>> for PassThrough<S>
 where

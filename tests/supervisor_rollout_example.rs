@@ -28,7 +28,7 @@ async fn the_start_up_is_one_trace_of_its_own_across_all_processes() {
     assert!(status.success(), "{stdout}\n{stderr}");
     assert!(stdout.contains("start-up  trace "), "{stdout}");
     for server in SERVERS {
-        let row = stdout.lines().filter(|line| line.starts_with(server)).next_back().unwrap_or_default();
+        let row = stdout.lines().rfind(|line| line.starts_with(server)).unwrap_or_default();
         let cells: Vec<&str> = row.split_whitespace().collect();
         assert_eq!(cells.get(2), Some(&"1"), "one process in the memory table: {row:?} of {stdout}");
         assert_eq!(cells.iter().filter(|cell| **cell == "MiB").count(), 3, "RSS, PSS and peak: {row:?}");

@@ -6,6 +6,8 @@
 //! agent, receives the telemetry of all of them, and prints each rollout's trace. Each must be one trace across all
 //! three servers.
 
+#![allow(clippy::duplicate_mod, reason = "each server example is a module here and brings its own `common`")]
+
 #[allow(dead_code)] // its `main` is the stand-alone example's
 #[path = "../agent_server.rs"]
 mod agent_server;

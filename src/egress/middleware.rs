@@ -28,7 +28,7 @@ pub(super) type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
 /// A `reqwest-middleware` that gives every request a CLIENT span and carries the trace on in its headers.
 ///
-/// See the [module](self) for what it records.
+/// See the [module](crate::egress) for what it records.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TracePropagation;
 
@@ -240,7 +240,9 @@ fn start(
         attributes.push(KeyValue::new("http.request.method_original", request.method().to_string()));
     }
     attributes.push(KeyValue::new("url.full", Value::String(target.full.clone())));
-    attributes.push(KeyValue::new("server.address", Value::String(target.address.clone())));
+    if !target.address.as_str().is_empty() {
+        attributes.push(KeyValue::new("server.address", Value::String(target.address.clone())));
+    }
     attributes.extend(target.port.map(|port| KeyValue::new("server.port", i64::from(port))));
     attributes.extend(rollout.map(|id| KeyValue::new(ROLLOUT_ID, id.to_value())));
     if let Some(server) = &destination.server {

@@ -99,7 +99,9 @@ impl Durations {
     fn new(instrument: &Histogram<f64>, method: Method, address: &StringValue, port: Option<u16>, keep: bool) -> Self {
         let mut attributes = Vec::with_capacity(6);
         attributes.push(KeyValue::new("http.request.method", method.as_attribute()));
-        attributes.push(KeyValue::new("server.address", Value::String(address.clone())));
+        if !address.as_str().is_empty() {
+            attributes.push(KeyValue::new("server.address", Value::String(address.clone())));
+        }
         attributes.extend(port.map(|port| KeyValue::new("server.port", i64::from(port))));
         let ok = |version: Version| {
             let mut attributes = attributes.clone();

@@ -64,7 +64,7 @@ fn baggage_rollout_id(cx: &Context) -> Option<RolloutId> {
     if baggage.is_empty() {
         return None;
     }
-    RolloutId::new(baggage.get(ROLLOUT_ID)?.as_str().as_ref()).ok()
+    RolloutId::new(baggage.get(ROLLOUT_ID)?.as_str()).ok()
 }
 
 /// The rollout id of the request that this code runs in: in its handler, in its response body, and in what it

@@ -37,7 +37,7 @@ const CREDENTIAL_ENDINGS: [&str; 16] = [
 static ADDED: RwLock<Option<HashSet<Box<str>>>> = RwLock::new(None);
 
 /// Withholds the values of these attribute keys too, in any case, from now on and in the whole process.
-/// What is withheld anyway (see the [module](self)) cannot be let through.
+/// What is withheld anyway (see the [module](crate::span)) cannot be let through.
 pub fn redact_attribute_keys<I>(keys: I)
 where
     I: IntoIterator,

@@ -104,7 +104,7 @@ impl Received {
     pub fn newest(&self, metric: &str) -> Option<u64> {
         use opentelemetry_proto::tonic::metrics::v1::{metric::Data, number_data_point::Value};
         let metrics = self.metrics.iter().flat_map(|r| &r.resource_metrics).flat_map(|r| &r.scope_metrics);
-        metrics.flat_map(|scope| &scope.metrics).filter(|m| m.name == metric).next_back().and_then(|m| match &m.data {
+        metrics.flat_map(|scope| &scope.metrics).rfind(|m| m.name == metric).and_then(|m| match &m.data {
             Some(Data::Sum(sum)) => Some(
                 sum.data_points
                     .iter()

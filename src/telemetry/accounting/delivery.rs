@@ -5,8 +5,7 @@ use std::fmt;
 
 /// What became of everything that was handed to telemetry so far.
 ///
-/// After a shutdown nothing is pending, and for spans and log records
-/// `produced = exported + lost` holds exactly.
+#[doc = include_str!("../../../docs/loss.md")]
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct DeliveryReport {

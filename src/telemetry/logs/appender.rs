@@ -34,8 +34,9 @@ impl LogAppender {
         if event.is_root() {
             return Some(OtelContext::new());
         }
+        let parent = event.parent()?;
         let dispatch = self.dispatch.get().and_then(WeakDispatch::upgrade)?;
-        event.parent().and_then(|parent| get_otel_context(parent, &dispatch))
+        get_otel_context(parent, &dispatch)
     }
 }
 

@@ -1,4 +1,5 @@
 #![doc = include_str!("../../../docs/tracing.md")]
+#![doc = include_str!("../../../docs/logs.md")]
 
 mod appender;
 mod fields;
@@ -81,6 +82,8 @@ where
     let on = On { spans: tracer.is_some(), logs: logger.is_some() };
     let bridge = tracing_opentelemetry::layer()
         .with_tracer(tracer.unwrap_or_else(|| SdkTracerProvider::builder().build().tracer("")))
+        // Its names for these are not those of the semantic conventions, or only of its own.
+        .with_location(false)
         .with_threads(false)
         .with_target(false)
         .with_tracked_inactivity(false);
