@@ -103,7 +103,7 @@ fn signals_flush_and_end_with_status_0() {
                 let case = format!("{protocol}, {runtime}, {signal}: {stderr}");
                 assert_eq!(status.code(), Some(0), "{case}");
                 assert!(took < Duration::from_secs(5), "{case}: {took:?}");
-                assert_eq!(stderr, "", "{case}");
+                assert!(stderr.lines().all(is_of_the_runtime), "{case}");
                 collector.look(|r| {
                     assert_eq!(r.spans.iter().filter(|name| *name == "GET /hello").count(), 200, "{case}");
                     assert_eq!((r.metrics.len(), r.newest("http.server.request.duration")), (1, Some(200)), "{case}");
@@ -111,6 +111,11 @@ fn signals_flush_and_end_with_status_0() {
             }
         }
     }
+}
+
+/// What the runtime monitor says of a busy machine.
+fn is_of_the_runtime(line: &str) -> bool {
+    line.contains("tokio runtime:")
 }
 
 fn streams_may_finish_within_the_grace() {
@@ -383,7 +388,8 @@ fn an_outage_is_one_line_in_ten_seconds() {
     for (protocol, address, process) in processes {
         let (status, _, stderr) = process.end();
         assert!(status.success(), "{stderr}");
-        let (last, before): (Vec<_>, Vec<_>) = stderr.lines().partition(|line| line.contains("telemetry was lost"));
+        let said = stderr.lines().filter(|line| !is_of_the_runtime(line));
+        let (last, before): (Vec<_>, Vec<_>) = said.partition(|line| line.contains("telemetry was lost"));
         assert_eq!(last.len(), 1, "{protocol}: {stderr}");
         let most = if address == closed { 2 } else { 1 };
         assert!((1..=most).contains(&before.len()), "{protocol}: {stderr}");
