@@ -111,3 +111,26 @@ fn answers_of_the_collector_are_not_repeated() {
         }
     }
 }
+
+/// A user name in the URL is basic authentication over HTTP; gRPC has no such thing, which is said.
+#[test]
+fn user_names_in_urls() {
+    let messages = Messages::capture();
+    for (protocol, headers, expected) in [
+        ("http/protobuf", "", Some("Basic dXNlcjpwYTpzcw==")),
+        ("http/protobuf", "authorization=Bearer%20own", Some("Bearer own")),
+        ("grpc", "", None),
+    ] {
+        let collector = Collector::start();
+        let endpoint = format!("http://user:pa%3Ass@{}", collector.address);
+        let mut environment = environment(&endpoint, protocol);
+        environment.set("OTEL_EXPORTER_OTLP_HEADERS", headers);
+        let telemetry = Telemetry::builder().with_environment(environment).build();
+        drop(telemetry.tracer_provider().tracer("test").start("span"));
+        telemetry.shutdown_blocking(Duration::from_secs(10));
+        assert_eq!(header(&collector, "trace", "authorization"), Vec::from_iter(expected), "{protocol}, {headers}");
+        let said = messages.all();
+        assert!(!said.contains("pa%3Ass") && !said.contains("pa:ss") && !said.contains("user:"), "{said}");
+        assert_eq!(said.contains("user name in OTEL_EXPORTER_OTLP_ENDPOINT"), protocol == "grpc", "{said}");
+    }
+}

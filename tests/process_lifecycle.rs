@@ -103,7 +103,7 @@ fn signals_flush_and_end_with_status_0() {
                 let case = format!("{protocol}, {runtime}, {signal}: {stderr}");
                 assert_eq!(status.code(), Some(0), "{case}");
                 assert!(took < Duration::from_secs(5), "{case}: {took:?}");
-                assert_eq!(stderr, "", "{case}");
+                assert!(stderr.lines().all(is_of_the_runtime), "{case}");
                 collector.look(|r| {
                     assert_eq!(r.spans.iter().filter(|name| *name == "GET /hello").count(), 200, "{case}");
                     assert_eq!((r.metrics.len(), r.newest("http.server.request.duration")), (1, Some(200)), "{case}");
@@ -111,6 +111,11 @@ fn signals_flush_and_end_with_status_0() {
             }
         }
     }
+}
+
+/// What the runtime monitor says of a busy machine.
+fn is_of_the_runtime(line: &str) -> bool {
+    line.contains("tokio runtime:")
 }
 
 fn streams_may_finish_within_the_grace() {
@@ -362,35 +367,32 @@ fn no_thread_is_left_after_shutdown() {
 
 /// Without a subscriber the lines go to stderr; failures, losses and the hint share one pace.
 fn an_outage_is_one_line_in_ten_seconds() {
+    let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let wrong = TcpListener::bind("127.0.0.1:0").unwrap();
+    let wrong_address = wrong.local_addr().unwrap();
+    std::thread::spawn(move || wrong.incoming().for_each(|stream| drop(stream.map(|mut s| s.write_all(b"hello?")))));
+    let mut processes = Vec::new();
     for protocol in PROTOCOLS {
-        let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-        let wrong = TcpListener::bind("127.0.0.1:0").unwrap();
-        let wrong_address = wrong.local_addr().unwrap();
-        std::thread::spawn(move || {
-            wrong.incoming().for_each(|stream| drop(stream.map(|mut s| s.write_all(b"hello?"))))
-        });
-        let processes: Vec<_> = [closed, wrong_address]
-            .map(|address| {
-                let endpoint = format!("http://{address}");
-                let environment = [
-                    ("NEMO_GYM_OTEL_ENABLED", "1"),
-                    ("OTEL_EXPORTER_OTLP_ENDPOINT", endpoint.as_str()),
-                    ("OTEL_EXPORTER_OTLP_PROTOCOL", protocol),
-                    ("OTEL_EXPORTER_OTLP_TIMEOUT", "300"),
-                    ("OTEL_BSP_SCHEDULE_DELAY", "50"),
-                    ("OTEL_METRIC_EXPORT_INTERVAL", "50"),
-                ];
-                (address, Process::start("work_13_s", &environment))
-            })
-            .into();
-        for (address, process) in processes {
-            let (status, _, stderr) = process.end();
-            assert!(status.success(), "{stderr}");
-            let (last, before): (Vec<_>, Vec<_>) = stderr.lines().partition(|line| line.contains("telemetry was lost"));
-            assert_eq!(last.len(), 1, "{protocol}: {stderr}");
-            let most = if address == closed { 2 } else { 1 };
-            assert!((1..=most).contains(&before.len()), "{protocol}: {stderr}");
-            assert!(before[0].contains(&address.to_string()), "{protocol}: {stderr}");
+        for address in [closed, wrong_address] {
+            let environment = [
+                ("NEMO_GYM_OTEL_ENABLED", "1"),
+                ("OTEL_EXPORTER_OTLP_ENDPOINT", &format!("http://{address}")),
+                ("OTEL_EXPORTER_OTLP_PROTOCOL", protocol),
+                ("OTEL_EXPORTER_OTLP_TIMEOUT", "300"),
+                ("OTEL_BSP_SCHEDULE_DELAY", "50"),
+                ("OTEL_METRIC_EXPORT_INTERVAL", "50"),
+            ];
+            processes.push((protocol, address, Process::start("work_13_s", &environment)));
         }
+    }
+    for (protocol, address, process) in processes {
+        let (status, _, stderr) = process.end();
+        assert!(status.success(), "{stderr}");
+        let said = stderr.lines().filter(|line| !is_of_the_runtime(line));
+        let (last, before): (Vec<_>, Vec<_>) = said.partition(|line| line.contains("telemetry was lost"));
+        assert_eq!(last.len(), 1, "{protocol}: {stderr}");
+        let most = if address == closed { 2 } else { 1 };
+        assert!((1..=most).contains(&before.len()), "{protocol}: {stderr}");
+        assert!(before[0].contains(&address.to_string()), "{protocol}: {stderr}");
     }
 }

@@ -14,7 +14,7 @@ use tokio::net::TcpSocket;
 use tokio::runtime::{Builder, Runtime};
 
 /// What a bound may be exceeded by on a busy machine. An unbounded shutdown takes 10 s and more here.
-const SLACK: Duration = Duration::from_millis(700);
+const SLACK: Duration = Duration::from_millis(1500);
 const BOUND: Duration = Duration::from_secs(1);
 
 /// All three signals on, with something pending in each.
@@ -113,7 +113,7 @@ fn black_holes_cost_the_bound_and_what_is_lost_is_counted() {
 
             let began = Instant::now();
             assert_eq!(telemetry.shutdown_blocking(BOUND), report, "{case}");
-            assert!(began.elapsed() < SLACK, "{case}: {:?}", began.elapsed());
+            assert!(began.elapsed() < BOUND / 2, "{case}: {:?}", began.elapsed());
         }
     }
 }

@@ -155,7 +155,8 @@ class Servers:
         for child in self.running:
             _, stderr = child.communicate(timeout=15)
             assert child.returncode == 0, (child.returncode, stderr)
-            said += stderr.splitlines()
+            # A busy machine makes the runtime monitor speak.
+            said += [line for line in stderr.splitlines() if "tokio runtime:" not in line]
         return said
 
 

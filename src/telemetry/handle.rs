@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 
 use opentelemetry::InstrumentationScope;
@@ -113,6 +113,8 @@ struct Shared {
     facts: Facts,
     /// This is the handle of `init_telemetry`.
     process_wide: AtomicBool,
+    /// Servers that run with this handle; the last one ends it.
+    servers: AtomicUsize,
     ledger: LossLedger,
     lifecycle: Lifecycle,
 }
@@ -202,6 +204,7 @@ impl Telemetry {
                 exports_metrics,
                 facts,
                 process_wide: AtomicBool::new(false),
+                servers: AtomicUsize::new(0),
                 ledger: owned.ledger.clone(),
                 lifecycle: Lifecycle::new(owned),
             }),
@@ -299,6 +302,10 @@ impl Telemetry {
     /// Whether spans are made.
     pub(super) fn makes_spans(&self) -> bool {
         self.switches().0 & TRACES != 0
+    }
+    /// The number of servers that run with this handle.
+    pub(super) fn servers(&self) -> &AtomicUsize {
+        &self.shared.servers
     }
     /// The providers that this handle made and must end.
     pub(super) fn own_providers(&self) -> (Option<SdkTracerProvider>, Option<SdkMeterProvider>) {

@@ -9,10 +9,10 @@ use std::time::{Duration, SystemTime};
 use bytes::Bytes;
 use flate2::Compression;
 use flate2::write::GzEncoder;
+use http::StatusCode;
 use http::header::{self, HeaderMap, HeaderValue};
-use http::{Method, StatusCode};
 use reqwest::redirect::Policy;
-use reqwest::{Client, Request, Response};
+use reqwest::{Client, Response};
 
 use super::endpoint::Target;
 use super::failure::{Failure, MixUp, Outlook, chain};
@@ -60,48 +60,47 @@ impl Http {
 
     pub(super) async fn send(&self, message: Bytes) -> Result<Bytes, Failure> {
         let body = if self.gzip { compress(&message)? } else { message };
-        let mut request = Request::new(Method::POST, self.target.url.clone());
-        *request.headers_mut() = self.headers.clone();
-        *request.body_mut() = Some(body.into());
-        let response = self.client.execute(request).await.map_err(|error| self.transport_failure(error))?;
+        // Also makes an `authorization` header of a user name in the URL, unless there is one.
+        let request = self.client.post(self.target.url.clone()).headers(self.headers.clone()).body(body);
+        let response = request.send().await.map_err(transport_failure)?;
         let status = response.status();
         if !status.is_success() {
-            return Err(self.refusal(status, response.headers()));
+            return Err(refusal(status, response.headers()));
         }
         read(response).await
     }
+}
 
-    fn transport_failure(&self, error: reqwest::Error) -> Failure {
-        let error = error.without_url();
-        let hyper = chain(&error).find_map(|cause| cause.downcast_ref::<hyper::Error>());
-        match hyper {
-            // Frames of HTTP/2, or a TLS alert, where an HTTP/1 status line must be.
-            Some(hyper) if hyper.is_parse() => Failure::mixed_up(MixUp::NotHttp1),
-            // HTTP/2 servers speak first. hyper has no predicate for it.
-            Some(hyper) if hyper.to_string().contains("unexpected message") => {
-                Failure { outlook: Outlook::Transient, ..Failure::mixed_up(MixUp::NotHttp1) }
-            }
-            Some(hyper) if hyper.is_incomplete_message() => Failure::mixed_up(MixUp::PerhapsNotHttp1),
-            _ if error.is_timeout() && error.is_connect() => Failure::network("connecting timed out"),
-            _ => Failure::of_connection(&error),
+fn transport_failure(error: reqwest::Error) -> Failure {
+    let error = error.without_url();
+    let hyper = chain(&error).find_map(|cause| cause.downcast_ref::<hyper::Error>());
+    match hyper {
+        // Frames of HTTP/2, or a TLS alert, where an HTTP/1 status line must be.
+        Some(hyper) if hyper.is_parse() => Failure::mixed_up(MixUp::NotHttp1),
+        // HTTP/2 servers speak first. hyper has no predicate for it.
+        Some(hyper) if hyper.to_string().contains("unexpected message") => {
+            Failure { outlook: Outlook::Transient, ..Failure::mixed_up(MixUp::NotHttp1) }
         }
+        Some(hyper) if hyper.is_incomplete_message() => Failure::mixed_up(MixUp::PerhapsNotHttp1),
+        _ if error.is_timeout() && error.is_connect() => Failure::network("connecting timed out"),
+        _ => Failure::of_connection(&error),
     }
+}
 
-    /// Which refusals are worth another attempt: OTLP specification, OTLP/HTTP response.
-    fn refusal(&self, status: StatusCode, headers: &HeaderMap) -> Failure {
-        let reason = format!("HTTP status code: {}", status.as_u16());
-        match status {
-            StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE => match retry_after(headers) {
-                Some(pause) => Failure::throttled(reason, pause),
-                None => Failure::transient(reason),
-            },
-            StatusCode::BAD_GATEWAY | StatusCode::GATEWAY_TIMEOUT => Failure::transient(reason),
-            status if status.is_redirection() => Failure::permanent(format!("{reason} (redirects are not followed)")),
-            StatusCode::NOT_FOUND | StatusCode::METHOD_NOT_ALLOWED => Failure::permanent(format!(
-                "{reason}; is the path right? A base URL gets /v1/<signal> added, a signal's own URL is used as it is"
-            )),
-            _ => Failure::permanent(reason),
-        }
+/// Which refusals are worth another attempt: OTLP specification, OTLP/HTTP response.
+fn refusal(status: StatusCode, headers: &HeaderMap) -> Failure {
+    let reason = format!("HTTP status code: {}", status.as_u16());
+    match status {
+        StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE => match retry_after(headers) {
+            Some(pause) => Failure::throttled(reason, pause),
+            None => Failure::transient(reason),
+        },
+        StatusCode::BAD_GATEWAY | StatusCode::GATEWAY_TIMEOUT => Failure::transient(reason),
+        status if status.is_redirection() => Failure::permanent(format!("{reason} (redirects are not followed)")),
+        StatusCode::NOT_FOUND | StatusCode::METHOD_NOT_ALLOWED => Failure::permanent(format!(
+            "{reason}; is the path right? A base URL gets /v1/<signal> added, a signal's own URL is used as it is"
+        )),
+        _ => Failure::permanent(reason),
     }
 }
 

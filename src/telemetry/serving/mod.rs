@@ -6,7 +6,7 @@
 //!
 //! 1. SIGTERM or SIGINT: the listener closes; idle connections close; requests under way go on.
 //! 2. After the grace, what still runs is dropped, so that its spans end with `error.type` `cancelled`.
-//! 3. Telemetry is shut down within its timeout.
+//! 3. Telemetry is shut down within its timeout; where several servers share it, by the last of them.
 //! 4. [`serve`] returns; `main` returns, with exit status 0.
 //!
 //! A second signal at any moment ends the process at once with status 130 (SIGINT) or 143 (SIGTERM), even
@@ -32,6 +32,7 @@ use std::error::Error;
 use std::fmt;
 use std::io;
 use std::pin::Pin;
+use std::sync::atomic::Ordering::{AcqRel, Relaxed};
 use std::time::Duration;
 
 use axum::body::Body;
@@ -145,11 +146,12 @@ where
                 Box::pin(std::future::pending())
             }
         });
-        Box::pin(run(self, trigger))
+        let running = Running::new(&self.telemetry);
+        Box::pin(run(self, trigger, running))
     }
 }
 
-async fn run<S, B>(server: Serve<S>, trigger: Trigger) -> io::Result<()>
+async fn run<S, B>(server: Serve<S>, trigger: Trigger, running: Running) -> io::Result<()>
 where
     S: Service<Request<Body>, Response = Response<B>> + Clone + Send + 'static,
     S::Future: Send,
@@ -165,6 +167,36 @@ where
         connections.enter(Phase::Cut);
         let _ = tokio::time::timeout(DROP_TIME, connections.ended()).await;
     }
-    telemetry.shutdown_with_timeout(shutdown_timeout).await;
+    if running.end() {
+        telemetry.shutdown_with_timeout(shutdown_timeout).await;
+    }
     Ok(())
+}
+
+/// One of the servers that share a telemetry handle.
+struct Running {
+    telemetry: Telemetry,
+    ended: bool,
+}
+
+impl Running {
+    fn new(telemetry: &Telemetry) -> Self {
+        telemetry.servers().fetch_add(1, Relaxed);
+        Self { telemetry: telemetry.clone(), ended: false }
+    }
+
+    /// Whether this was the last one.
+    fn end(mut self) -> bool {
+        self.ended = true;
+        self.telemetry.servers().fetch_sub(1, AcqRel) == 1
+    }
+}
+
+impl Drop for Running {
+    /// A server that was dropped in the middle is none that telemetry waits for.
+    fn drop(&mut self) {
+        if !self.ended {
+            self.telemetry.servers().fetch_sub(1, AcqRel);
+        }
+    }
 }
