@@ -371,3 +371,20 @@ async fn the_rollout_id_is_on_the_span_and_goes_as_baggage_to_internal_hosts_onl
     let extension = DestinationServer::new("verifier");
     assert_eq!(send(builder().build(), Some(extension)).await, (both, Some("verifier".to_owned())));
 }
+
+#[tokio::test]
+async fn over_http_2_the_version_says_so() {
+    let rig = Rig::new();
+    let (address, _) = serve(router()).await;
+    let http2 = reqwest::Client::builder().http2_prior_knowledge().build().unwrap();
+    let client = ClientBuilder::new(http2).with(rig.middleware()).build();
+    for _ in 0..2 {
+        let response = client.post(format!("http://{address}/verify")).send().await.unwrap();
+        assert_eq!(response.version(), http::Version::HTTP_2);
+        assert_eq!(response.text().await.unwrap(), "done");
+    }
+    let spans = rig.spans();
+    assert_eq!(spans.len(), 2);
+    assert!(spans.iter().all(|span| text(span, "network.protocol.version").as_deref() == Some("2")));
+    assert_eq!(total(&rig.points(), "http.client.request.duration", "network.protocol.version=2"), 2);
+}
