@@ -3,6 +3,7 @@
 
 #![allow(dead_code)]
 
+pub mod load;
 pub mod proxy;
 pub mod sink;
 
