@@ -209,6 +209,19 @@ fn the_thread_ends_with_the_profiler() {
     eventually("the thread", || (threads() == 1).then_some(()));
     drop(profiler);
     eventually("its end", || (threads() == 0).then_some(()));
+
+    // It ends with telemetry too, whether that is shut down or its last handle dropped, and keeps it from neither.
+    let profiler = MemoryProfiler::builder().with_interval(MAX_INTERVAL).start(&fixture.telemetry);
+    assert!(profiler.is_running());
+    drop(fixture);
+    eventually("its end", || (threads() == 0).then_some(()));
+    assert!(!profiler.is_running() && profiler.latest().is_none());
+    let fixture = self::fixture();
+    let profiler = MemoryProfiler::builder().with_interval(MAX_INTERVAL).start(&fixture.telemetry);
+    fixture.telemetry.shutdown_blocking(Duration::from_secs(5));
+    eventually("its end", || (threads() == 0).then_some(()));
+    assert!(!profiler.is_running());
+    assert!(!MemoryProfiler::builder().start(&fixture.telemetry).is_running(), "after the end");
 }
 
 #[test]

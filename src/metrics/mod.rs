@@ -80,6 +80,13 @@ impl Instruments {
     pub(crate) fn active_servers(&self) -> &crate::supervisor::ActiveServers {
         self.active_servers.get_or_init(|| crate::supervisor::ActiveServers::new(&self.meter))
     }
+    /// Ends what fills instruments on threads of its own.
+    pub(crate) fn stop(&self) {
+        #[cfg(feature = "supervisor")]
+        if let Some(memory) = self.memory.get() {
+            memory.stop();
+        }
+    }
     #[cfg(feature = "supervisor")]
     pub(crate) fn memory(&self) -> &crate::supervisor::memory::MemoryGauges {
         self.memory.get_or_init(|| crate::supervisor::memory::MemoryGauges::new(&self.meter))

@@ -377,6 +377,7 @@ impl Shared {
         self.runtime_monitors.close_samples();
         let report = self.lifecycle.end(timeout);
         self.runtime_monitors.stop();
+        self.instruments.stop();
         report
     }
 }

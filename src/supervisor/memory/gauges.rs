@@ -44,6 +44,12 @@ impl MemoryGauges {
         profilers.push(Arc::downgrade(profiler));
     }
 
+    /// Stops every profiler of this telemetry handle.
+    pub(crate) fn stop(&self) {
+        let profilers = std::mem::take(&mut *self.profilers.lock().unwrap_or_else(PoisonError::into_inner));
+        profilers.iter().filter_map(Weak::upgrade).for_each(|profiler| profiler.stop());
+    }
+
     fn host(&self, meter: &Meter, metric: &Metric, value: fn(&MemorySample) -> Option<u64>) {
         let profilers = self.profilers.clone();
         metric.observe_u64_gauge(meter, move |gauge| {

@@ -41,9 +41,6 @@ pub const MIN_INTERVAL: Duration = Duration::from_millis(10);
 /// The longest time between two samples.
 pub const MAX_INTERVAL: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// How soon the thread notices that telemetry was shut down.
-const NOTICE: Duration = Duration::from_millis(500);
-
 /// One look at the memory of the host and the servers. All figures are bytes.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
@@ -162,15 +159,18 @@ impl MemoryProfilerBuilder {
             wake: (Mutex::default(), Condvar::new()),
             messages: RateLimit::new(Duration::from_secs(60)),
         });
-        let (thread, telemetry_of_thread, interval) = (shared.clone(), telemetry.clone(), self.interval);
-        let spawned = std::thread::Builder::new()
-            .name("nemo-gym-memory".to_owned())
-            .spawn(move || thread.run(interval, &telemetry_of_thread));
+        // The thread holds nothing of telemetry, whose end stops it: it must not keep telemetry from ending.
+        let (thread, interval) = (shared.clone(), self.interval);
+        let spawned =
+            std::thread::Builder::new().name("nemo-gym-memory".to_owned()).spawn(move || thread.run(interval));
         if spawned.is_err() {
             diagnostics::warn_once("memory profiling is off: its thread could not be started");
             return MemoryProfiler { shared: None };
         }
         telemetry.instruments().memory().show(&shared);
+        if !telemetry.switches().metrics() {
+            shared.stop(); // ended meanwhile
+        }
         MemoryProfiler { shared: Some(shared) }
     }
 }
@@ -261,22 +261,20 @@ impl Shared {
         lock(&self.latest).clone()
     }
 
-    fn run(&self, interval: Duration, telemetry: &Telemetry) {
+    fn run(&self, interval: Duration) {
         let mut next = Instant::now();
         loop {
             self.sample();
             next += interval;
             // Late by whole intervals (a slow sample, a suspended host): those samples are left out, not made up for.
             next = next.max(Instant::now());
-            while let Some(left) = next.checked_duration_since(Instant::now()).filter(|left| !left.is_zero()) {
-                let guard = lock(&self.wake.0);
-                if self.stopped.load(Relaxed) {
-                    return;
+            let mut guard = lock(&self.wake.0);
+            while !self.stopped.load(Relaxed) {
+                let left = next.saturating_duration_since(Instant::now());
+                if left.is_zero() {
+                    break;
                 }
-                drop(self.wake.1.wait_timeout(guard, left.min(NOTICE)));
-                if !telemetry.is_enabled() {
-                    self.stop();
-                }
+                guard = self.wake.1.wait_timeout(guard, left).unwrap_or_else(PoisonError::into_inner).0;
             }
             if self.stopped.load(Relaxed) {
                 return;
