@@ -116,16 +116,15 @@ where
     ResponseFuture::on(future, state)
 }
 
-/// What the path says: the route and the rollout.
+/// What the path says beside the route: the rollout.
 struct Target<'a> {
-    route: Arc<Route>,
     form: Option<PrefixForm>,
     rollout: Option<&'a str>,
     /// The path as the client sent it.
     path: &'a str,
 }
 
-fn target<'a, B>(layer: &LayerState, request: &'a Request<B>) -> Target<'a> {
+fn target<'a, B>(layer: &LayerState, request: &'a Request<B>) -> (Arc<Route>, Target<'a>) {
     let uri = request.uri();
     let path = uri.path();
     let stripped = request.extensions().get::<StrippedPrefix>();
@@ -142,7 +141,7 @@ fn target<'a, B>(layer: &LayerState, request: &'a Request<B>) -> Target<'a> {
         None => layer.routes.by_path(form, rest).clone(),
     };
     let path = stripped.map_or(path, |prefix| prefix.original.path());
-    Target { route, form, rollout, path }
+    (route, Target { form, rollout, path })
 }
 
 fn start<B>(layer: &Arc<LayerState>, switches: Switches, request: &Request<B>) -> RequestState {
@@ -155,11 +154,11 @@ fn start<B>(layer: &Arc<LayerState>, switches: Switches, request: &Request<B>) -
         None => Scheme::Http,
     };
     let head = Head::scan(request.headers());
-    let target = target(layer, request);
+    let (route, target) = target(layer, request);
     let excluded = is_excluded(layer, method, target.path);
     let on = |group| !excluded && switches.spans(group);
     let measured = |group| !excluded && switches.metrics_of(group);
-    let semantic = target.route.semantic(method);
+    let semantic = route.semantic(method);
 
     let telemetry = &layer.telemetry;
     let retaining = !telemetry.parent_based() || !switches.traces();
@@ -173,7 +172,7 @@ fn start<B>(layer: &Arc<LayerState>, switches: Switches, request: &Request<B>) -
 
     let mut state = RequestState {
         layer: layer.clone(),
-        route: target.route.clone(),
+        route,
         server: None,
         semantic: semantic.filter(|semantic| measured(semantic.group())),
         semantic_span: false,
@@ -304,12 +303,12 @@ fn server_attributes<B>(
     let mut attributes = Vec::with_capacity(12);
     attributes.push(KeyValue::new("http.request.method", state.method.as_attribute()));
     attributes.push(KeyValue::new("url.scheme", state.scheme.as_str()));
-    attributes.push(match &target.route.template {
+    attributes.push(match &state.route.template {
         Some(template) if template.as_str() == target.path => KeyValue::new("url.path", template.value()),
         _ => KeyValue::new("url.path", target.path.to_owned()),
     });
     attributes.push(KeyValue::new("network.protocol.version", state.version.as_str()));
-    if let Some(template) = target.route.template.as_ref().filter(|_| state.route_known) {
+    if let Some(template) = state.route.template.as_ref().filter(|_| state.route_known) {
         attributes.push(KeyValue::new("http.route", template.value()));
     }
     head.push(&mut attributes, request.uri(), state.scheme);

@@ -8,7 +8,7 @@ mod runtime;
 
 use opentelemetry::metrics::AsyncInstrument;
 use opentelemetry::metrics::{
-    Counter, Gauge, Histogram, Meter, ObservableCounter, ObservableGauge, ObservableUpDownCounter, UpDownCounter,
+    Counter, Histogram, Meter, ObservableCounter, ObservableGauge, ObservableUpDownCounter, UpDownCounter,
 };
 
 pub use http_client::*;
@@ -66,19 +66,9 @@ impl Metric {
     pub(crate) fn u64_counter(&self, meter: &Meter) -> Counter<u64> {
         meter.u64_counter(self.name).with_unit(self.unit).with_description(self.description).build()
     }
-    #[allow(dead_code)]
     pub(crate) fn i64_up_down_counter(&self, meter: &Meter) -> UpDownCounter<i64> {
         meter.i64_up_down_counter(self.name).with_unit(self.unit).with_description(self.description).build()
     }
-    #[allow(dead_code)]
-    pub(crate) fn u64_gauge(&self, meter: &Meter) -> Gauge<u64> {
-        meter.u64_gauge(self.name).with_unit(self.unit).with_description(self.description).build()
-    }
-    #[allow(dead_code)]
-    pub(crate) fn f64_gauge(&self, meter: &Meter) -> Gauge<f64> {
-        meter.f64_gauge(self.name).with_unit(self.unit).with_description(self.description).build()
-    }
-    #[allow(dead_code)]
     pub(crate) fn observe_u64_gauge(
         &self,
         meter: &Meter,
@@ -91,7 +81,6 @@ impl Metric {
             .with_callback(f)
             .build()
     }
-    #[allow(dead_code)]
     pub(crate) fn observe_f64_gauge(
         &self,
         meter: &Meter,
@@ -104,7 +93,6 @@ impl Metric {
             .with_callback(f)
             .build()
     }
-    #[allow(dead_code)]
     pub(crate) fn observe_u64_counter(
         &self,
         meter: &Meter,
@@ -117,7 +105,6 @@ impl Metric {
             .with_callback(f)
             .build()
     }
-    #[allow(dead_code)]
     pub(crate) fn observe_f64_counter(
         &self,
         meter: &Meter,
@@ -130,7 +117,6 @@ impl Metric {
             .with_callback(f)
             .build()
     }
-    #[allow(dead_code)]
     pub(crate) fn observe_i64_up_down_counter(
         &self,
         meter: &Meter,
@@ -157,7 +143,6 @@ const fn histogram(
 ) -> Metric {
     Metric { name, kind: Kind::Histogram, unit, description, boundaries, attributes }
 }
-#[allow(dead_code)]
 const fn counter(
     name: &'static str,
     unit: &'static str,
@@ -166,7 +151,6 @@ const fn counter(
 ) -> Metric {
     Metric { name, kind: Kind::Counter, unit, description, boundaries: &[], attributes }
 }
-#[allow(dead_code)]
 const fn up_down(
     name: &'static str,
     unit: &'static str,
@@ -175,7 +159,6 @@ const fn up_down(
 ) -> Metric {
     Metric { name, kind: Kind::UpDownCounter, unit, description, boundaries: &[], attributes }
 }
-#[allow(dead_code)]
 const fn gauge(
     name: &'static str,
     unit: &'static str,
