@@ -153,13 +153,16 @@ impl Measure for Allocations {
 
 fn run(scenario: &str, measure: &mut dyn Measure) {
     assert!(SCENARIOS.iter().any(|(name, _)| *name == scenario), "scenarios: {SCENARIOS:?}");
-    let layer = || GymTelemetryLayer::new(&telemetry(scenario));
+    let telemetry = telemetry(scenario);
+    let layer = || GymTelemetryLayer::new(&telemetry);
+    // A segment's spans fit the queue; what a full one costs, and when it is full, is not a request's doing.
+    let drain = || drop(telemetry.tracer_provider().force_flush());
     let flags = if scenario.ends_with("unsampled") { "00" } else { "01" };
     match scenario {
-        "bare" => server(router(), flags, measure),
-        "off" | "unsampled" | "sampled" => server(layer().layer(router()), flags, measure),
-        name if name.starts_with("layered") => server(router().layer(layer()), flags, measure),
-        _ => client(scenario, measure),
+        "bare" => server(router(), flags, &drain, measure),
+        "off" | "unsampled" | "sampled" => server(layer().layer(router()), flags, &drain, measure),
+        name if name.starts_with("layered") => server(router().layer(layer()), flags, &drain, measure),
+        _ => client(scenario, &telemetry, &drain, measure),
     }
 }
 
@@ -225,7 +228,7 @@ fn request(flags: &str) -> Request<Body> {
     request
 }
 
-fn server<S, B>(service: S, flags: &str, measure: &mut dyn Measure)
+fn server<S, B>(service: S, flags: &str, drain: &dyn Fn(), measure: &mut dyn Measure)
 where
     S: Service<Request<Body>, Response = Response<B>, Error = Infallible> + Clone,
     B: http_body::Body<Data = Bytes>,
@@ -233,6 +236,7 @@ where
     // The service is cloned for a request beforehand, as it is for a connection.
     let ready = std::cell::RefCell::new(Vec::new());
     let mut prepare = || {
+        drain();
         ready.borrow_mut().clear();
         ready.borrow_mut().extend((0..REQUESTS).map(|_| (service.clone(), Some(request(flags)))));
     };
@@ -281,11 +285,11 @@ impl Middleware for Canned {
     }
 }
 
-fn client(scenario: &str, measure: &mut dyn Measure) {
+fn client(scenario: &str, telemetry: &Telemetry, drain: &dyn Fn(), measure: &mut dyn Measure) {
     let builder = reqwest_middleware::ClientBuilder::new(reqwest::Client::new());
     let builder = match scenario {
         "client-bare" => builder,
-        _ => builder.with(TracePropagation::builder().with_telemetry(telemetry(scenario)).build()),
+        _ => builder.with(TracePropagation::builder().with_telemetry(telemetry.clone()).build()),
     };
     let client: ClientWithMiddleware = builder.with(Canned).build();
     let flags = if scenario == "client-unsampled" { TraceFlags::NOT_SAMPLED } else { TraceFlags::SAMPLED };
@@ -294,6 +298,7 @@ fn client(scenario: &str, measure: &mut dyn Measure) {
     let url: reqwest::Url = "http://127.0.0.1:8000/v1/responses".parse().expect("a URL");
     let ready = std::cell::RefCell::new(Vec::new());
     let mut prepare = || {
+        drain();
         ready.borrow_mut().clear();
         ready.borrow_mut().extend((0..REQUESTS).map(|_| {
             let mut request = reqwest::Request::new(Method::POST, url.clone());
