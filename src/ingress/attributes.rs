@@ -29,11 +29,12 @@ impl<'a> Head<'a> {
     pub(super) fn scan(headers: &'a HeaderMap) -> Self {
         let mut head = Self::default();
         for (name, value) in headers {
-            match name.as_str().len() {
-                4 if *name == HOST => _ = head.host.get_or_insert(value),
-                10 if *name == USER_AGENT => _ = head.user_agent.get_or_insert(value),
-                7 | 10 | 11 => _ = head.trace.visit(name, value),
-                _ => {}
+            if *name == HOST {
+                head.host.get_or_insert(value);
+            } else if *name == USER_AGENT {
+                head.user_agent.get_or_insert(value);
+            } else {
+                head.trace.visit(name, value);
             }
         }
         head

@@ -47,6 +47,7 @@ enum Length {
 }
 
 impl Length {
+    #[inline]
     fn of<B: Body>(body: &B, headers: &HeaderMap) -> Self {
         if let Some(length) = body.size_hint().exact() {
             return Length::Exact(length);
@@ -87,6 +88,7 @@ impl<B: Body> ResponseBody<B> {
 }
 
 /// Responses whose body, if there is one, is never sent: the connection drops it unread.
+#[inline]
 fn ends_with_head(method: Method, status: StatusCode) -> bool {
     method == Method::Head
         || status.is_informational()

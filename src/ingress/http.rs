@@ -35,18 +35,19 @@ impl Method {
     ];
 
     /// Methods are case-sensitive: `get` is not `GET`.
+    #[inline]
     pub(crate) fn of(method: &http::Method) -> Self {
-        match method.as_str() {
-            "GET" => Method::Get,
-            "POST" => Method::Post,
-            "PUT" => Method::Put,
-            "DELETE" => Method::Delete,
-            "PATCH" => Method::Patch,
-            "HEAD" => Method::Head,
-            "OPTIONS" => Method::Options,
-            "CONNECT" => Method::Connect,
-            "TRACE" => Method::Trace,
-            "QUERY" => Method::Query,
+        match *method {
+            http::Method::GET => Method::Get,
+            http::Method::POST => Method::Post,
+            http::Method::PUT => Method::Put,
+            http::Method::DELETE => Method::Delete,
+            http::Method::PATCH => Method::Patch,
+            http::Method::HEAD => Method::Head,
+            http::Method::OPTIONS => Method::Options,
+            http::Method::CONNECT => Method::Connect,
+            http::Method::TRACE => Method::Trace,
+            _ if method.as_str() == "QUERY" => Method::Query,
             _ => Method::Other,
         }
     }
@@ -115,6 +116,7 @@ pub(crate) enum Version {
 }
 
 impl Version {
+    #[inline]
     pub(crate) fn of(version: http::Version) -> Self {
         match version {
             http::Version::HTTP_09 => Version::Http09,

@@ -42,21 +42,28 @@ impl End {
     }
 }
 
+/// The open spans of a request.
+pub(super) struct Spans {
+    pub(super) started_at: SystemTime,
+    /// The context of the SERVER span.
+    pub(super) server: Option<Context>,
+}
+
 pub(super) struct RequestState {
     pub(super) layer: Arc<LayerState>,
     pub(super) route: Arc<Route>,
     /// Current while handler and body run: the innermost span, or what was received.
     pub(super) cx: Context,
-    /// The context of the SERVER span.
-    pub(super) server: Option<Context>,
+    pub(super) spans: Option<Spans>,
     /// The Gym route, with a span or without.
     pub(super) semantic: Option<Semantic>,
     /// Whether `cx` holds the semantic span.
     pub(super) semantic_span: bool,
+    /// `http.route` is on the SERVER span.
+    pub(super) route_known: bool,
     /// Counted in, so `http.server.*` are recorded.
     pub(super) active: Option<ActiveRequest>,
     pub(super) started: Instant,
-    pub(super) started_at: SystemTime,
     pub(super) method: Method,
     pub(super) scheme: Scheme,
     pub(super) version: Version,
@@ -66,17 +73,15 @@ pub(super) struct RequestState {
     pub(super) first_byte: bool,
     /// Bytes of the response body that were handed on.
     pub(super) sent: u64,
-    /// `http.route` is on the SERVER span.
-    pub(super) route_known: bool,
 }
 
 impl RequestState {
     /// Takes the response's head into account.
+    #[inline]
     pub(super) fn head<B>(&mut self, response: &mut http::Response<B>) {
         self.status = response.status().as_u16();
-        let reported = response.extensions_mut().remove::<MatchedRoute>();
         if self.route.assumed || self.route.template.is_none() {
-            if let Some(MatchedRoute(path)) = reported {
+            if let Some(MatchedRoute(path)) = response.extensions_mut().remove() {
                 let form = self.cx.get::<Arc<RolloutScope>>().and_then(|scope| scope.form());
                 self.route = self.layer.routes.by_template(form, path.as_str());
                 self.rename();
@@ -85,7 +90,7 @@ impl RequestState {
                 self.rename();
             }
         }
-        if let Some(server) = &self.server
+        if let Some(server) = self.server()
             && !self.layer.response_headers.is_empty()
         {
             let mut attributes = Vec::new();
@@ -94,8 +99,12 @@ impl RequestState {
         }
     }
 
+    fn server(&self) -> Option<&Context> {
+        self.spans.as_ref().and_then(|spans| spans.server.as_ref())
+    }
+
     fn rename(&self) {
-        if let Some(server) = &self.server {
+        if let Some(server) = self.server() {
             server.span().update_name(self.route.method(self.method).name.name());
         }
     }
@@ -117,7 +126,8 @@ impl RequestState {
     }
 
     fn end_spans(&self, elapsed: Duration, error: Option<&std::borrow::Cow<'static, str>>) {
-        let at = self.started_at + elapsed;
+        let Some(spans) = &self.spans else { return };
+        let at = spans.started_at + elapsed;
         let fail = |span: &opentelemetry::trace::SpanRef<'_>| {
             if let Some(error) = error {
                 span.set_attribute(KeyValue::new("error.type", error.clone()));
@@ -129,7 +139,7 @@ impl RequestState {
             fail(&span);
             span.end_with_timestamp(at);
         }
-        if let Some(server) = &self.server {
+        if let Some(server) = &spans.server {
             let span = server.span();
             if let Some(template) = self.route.template.as_ref().filter(|_| !self.route_known) {
                 span.set_attribute(KeyValue::new("http.route", template.value()));

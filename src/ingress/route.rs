@@ -104,6 +104,7 @@ impl Route {
         Arc::new(Self { template, semantic, assumed, duration: duration.clone(), methods: Default::default() })
     }
 
+    #[inline]
     pub(crate) fn semantic(&self, method: Method) -> Option<Semantic> {
         self.semantic.filter(|_| method == Method::Post)
     }

@@ -20,7 +20,7 @@ use super::builder::InboundContext;
 use super::future::ResponseFuture;
 use super::http::{Method, Scheme, Version};
 use super::layer::LayerState;
-use super::request::{End, RequestState};
+use super::request::{End, RequestState, Spans};
 use super::route::{Route, Semantic};
 use crate::propagation;
 use crate::rollout::{PrefixForm, ROLLOUT_ID, RolloutId, RolloutScope, StrippedPrefix, rollout_id_in, split_prefix};
@@ -145,7 +145,7 @@ fn target<'a, B>(layer: &LayerState, request: &'a Request<B>) -> (Arc<Route>, Ta
 }
 
 fn start<B>(layer: &Arc<LayerState>, switches: Switches, request: &Request<B>) -> RequestState {
-    let (started, started_at) = (Instant::now(), SystemTime::now());
+    let started = Instant::now();
     let method = Method::of(request.method());
     let scheme = match request.uri().scheme_str() {
         Some("https") => Scheme::Https,
@@ -168,17 +168,15 @@ fn start<B>(layer: &Arc<LayerState>, switches: Switches, request: &Request<B>) -
         link = Some(received.span().span_context().clone()).filter(SpanContext::is_valid);
         received = Context::new();
     }
-    let parent = with_rollout(received, &target, semantic);
+    let parent = with_rollout(received, &target, head.trace.has_baggage(), semantic);
 
     let mut state = RequestState {
         layer: layer.clone(),
         route,
-        server: None,
+        spans: None,
         semantic: semantic.filter(|semantic| measured(semantic.group())),
-        semantic_span: false,
         active: measured(SpanGroup::Server).then(|| layer.telemetry.instruments().http_server.begin(method, scheme)),
         started,
-        started_at,
         method,
         scheme,
         version: Version::of(request.version()),
@@ -186,6 +184,7 @@ fn start<B>(layer: &Arc<LayerState>, switches: Switches, request: &Request<B>) -
         end: End::Cancelled,
         first_byte: false,
         sent: 0,
+        semantic_span: false,
         route_known: false,
         cx: Context::new(),
     };
@@ -200,19 +199,23 @@ fn start<B>(layer: &Arc<LayerState>, switches: Switches, request: &Request<B>) -
 }
 
 /// Whether a parent-based sampler would drop what is under this parent, before anything is built for it.
+#[inline]
 fn decided_unsampled(layer: &LayerState, parent: &Context) -> bool {
     layer.telemetry.parent_based() && parent.has_active_span() && !parent.span().span_context().is_sampled()
 }
 
+#[inline]
 fn is_excluded(layer: &LayerState, method: Method, path: &str) -> bool {
     matches!(method, Method::Get | Method::Head) && layer.excluded.iter().any(|excluded| excluded == path)
 }
 
 /// The context of the caller, with a place for the request's rollout id where there is one or may come one.
-fn with_rollout(parent: Context, target: &Target<'_>, semantic: Option<Semantic>) -> Context {
+#[inline]
+fn with_rollout(parent: Context, target: &Target<'_>, baggage: bool, semantic: Option<Semantic>) -> Context {
     let id = match target.rollout {
         Some(id) => RolloutId::new(id).ok(),
-        None => rollout_id_in(&parent),
+        None if baggage => rollout_id_in(&parent),
+        None => None,
     };
     if id.is_none() && semantic != Some(Semantic::Rollout) {
         return parent;
@@ -235,7 +238,9 @@ fn spans<B>(
     let scope = parent.get::<Arc<RolloutScope>>().cloned();
     let rollout = scope.as_ref().and_then(|scope| scope.id()).map(|id| KeyValue::new(ROLLOUT_ID, id.to_value()));
     let is_root = !parent.has_active_span();
+    let started_at = SystemTime::now();
     let mut cx = parent;
+    let mut spans = Spans { started_at, server: None };
     if server {
         state.route_known = !state.route.assumed && state.route.template.is_some();
         let mut attributes = server_attributes(state, head, target, request);
@@ -244,13 +249,13 @@ fn spans<B>(
         let mut builder = tracer
             .span_builder(state.route.method(state.method).name.name())
             .with_kind(SpanKind::Server)
-            .with_start_time(state.started_at)
+            .with_start_time(started_at)
             .with_attributes(attributes);
         if let Some(link) = link {
             builder = builder.with_links(vec![Link::with_context(link)]);
         }
         cx = start_span(builder, tracer, cx, is_root && telemetry.random_ids());
-        state.server = Some(cx.clone());
+        spans.server = Some(cx.clone());
     }
     if let Some(semantic) = semantic.filter(|_| !server || !decided_unsampled(&state.layer, &cx)) {
         let mut attributes = Vec::with_capacity(4);
@@ -261,14 +266,15 @@ fn spans<B>(
         let builder = tracer
             .span_builder(semantic.span_name())
             .with_kind(SpanKind::Internal)
-            .with_start_time(state.started_at)
+            .with_start_time(started_at)
             .with_attributes(attributes);
         cx = start_span(builder, tracer, cx, is_root && !server && telemetry.random_ids());
         state.semantic_span = true;
     }
     if let Some(scope) = scope {
-        scope.open(state.server.iter().cloned().chain(state.semantic_span.then(|| cx.clone())));
+        scope.open(spans.server.iter().cloned().chain(state.semantic_span.then(|| cx.clone())));
     }
+    state.spans = Some(spans);
     state.cx = cx;
 }
 

@@ -73,6 +73,7 @@ impl Received {
 
 /// The caller's span of a message without `tracestate`, where `SpanContext` loses nothing of it. (It does of the
 /// random flag in an unsampled trace: the SDK clears it.)
+#[inline]
 pub(super) fn span_context(traceparent: &[u8]) -> Option<SpanContext> {
     let Traceparent { trace_id, span_id, flags } = traceparent::parse(traceparent)?;
     let lossless = flags.is_sampled() || flags & RANDOM != RANDOM;

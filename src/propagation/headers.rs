@@ -9,9 +9,9 @@ use super::baggage;
 use super::carried::{self, Outgoing, Received};
 use crate::config::settings::PropagatorChoice;
 
-const TRACEPARENT: HeaderName = HeaderName::from_static(super::TRACEPARENT);
-const TRACESTATE: HeaderName = HeaderName::from_static(super::TRACESTATE);
-const BAGGAGE: HeaderName = HeaderName::from_static(super::BAGGAGE);
+static TRACEPARENT: HeaderName = HeaderName::from_static(super::TRACEPARENT);
+static TRACESTATE: HeaderName = HeaderName::from_static(super::TRACESTATE);
+static BAGGAGE: HeaderName = HeaderName::from_static(super::BAGGAGE);
 
 /// The propagation fields of a message, gathered while its headers are read once.
 #[derive(Debug, Default)]
@@ -53,12 +53,15 @@ impl<'a> TraceHeaders<'a> {
     /// Takes a header into account; true when it was one of the propagation fields.
     #[inline]
     pub(crate) fn visit(&mut self, name: &HeaderName, value: &'a HeaderValue) -> bool {
-        let name = name.as_str();
-        let field = match name.len() {
-            11 if name == super::TRACEPARENT => &mut self.traceparent,
-            10 if name == super::TRACESTATE => &mut self.tracestate,
-            7 if name == super::BAGGAGE => &mut self.baggage,
-            _ => return false,
+        // Compared as names, not as text: a standard name, as most are, differs by its kind.
+        let field = if *name == TRACEPARENT {
+            &mut self.traceparent
+        } else if *name == TRACESTATE {
+            &mut self.tracestate
+        } else if *name == BAGGAGE {
+            &mut self.baggage
+        } else {
+            return false;
         };
         field.add(value);
         true
@@ -73,6 +76,12 @@ impl<'a> TraceHeaders<'a> {
         found
     }
 
+    /// Whether there is baggage to be read.
+    #[inline]
+    pub(crate) fn has_baggage(&self) -> bool {
+        !matches!(self.baggage, Field::Absent)
+    }
+
     /// What was received, as a context of its own. `headers` is the map that was visited.
     ///
     /// Beside the span context goes only what would be lost under a running provider whose sampler is
@@ -81,6 +90,7 @@ impl<'a> TraceHeaders<'a> {
     ///
     /// Most requests bring a `traceparent` and nothing else; for them the many parts that may be
     /// received are never made.
+    #[inline]
     pub(crate) fn context(&self, headers: &'a HeaderMap, choice: PropagatorChoice, retaining: bool) -> Context {
         if let (Field::Once(traceparent), Field::Absent, Field::Absent) =
             (self.traceparent, self.tracestate, self.baggage)
@@ -126,8 +136,8 @@ pub(super) fn write(outgoing: Option<Outgoing>, cx: &Context, headers: &mut Head
         && let Some(outgoing) = outgoing
         && let Ok(traceparent) = HeaderValue::from_bytes(&outgoing.traceparent.format())
     {
-        set(headers, TRACEPARENT, Some(traceparent));
-        set(headers, TRACESTATE, outgoing.tracestate);
+        set(headers, &TRACEPARENT, Some(traceparent));
+        set(headers, &TRACESTATE, outgoing.tracestate);
     }
     if choice.baggage && !cx.baggage().is_empty() {
         inject_baggage(cx.baggage(), headers);
@@ -136,10 +146,10 @@ pub(super) fn write(outgoing: Option<Outgoing>, cx: &Context, headers: &mut Head
 
 /// Writes this baggage in place of whatever was there; none of it leaves no such header.
 pub(crate) fn inject_baggage(baggage: &Baggage, headers: &mut HeaderMap) {
-    set(headers, BAGGAGE, baggage::header_value(baggage));
+    set(headers, &BAGGAGE, baggage::header_value(baggage));
 }
 
-fn set(headers: &mut HeaderMap, name: HeaderName, value: Option<HeaderValue>) {
+fn set(headers: &mut HeaderMap, name: &'static HeaderName, value: Option<HeaderValue>) {
     match value {
         // A map of 32 768 entries takes no more; then there is nothing to be done.
         Some(value) => drop(headers.try_insert(name, value)),

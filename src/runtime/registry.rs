@@ -102,7 +102,6 @@ impl Registry {
 
     #[cold]
     fn start_current(self: &Arc<Self>) {
-        self.lag_samples();
         if let Ok(handle) = Handle::try_current() {
             self.settled.store(true, Relaxed);
             self.start(&handle, None, self.settings());

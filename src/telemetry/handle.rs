@@ -362,6 +362,7 @@ impl Telemetry {
 }
 
 impl Shared {
+    #[inline]
     fn switches(&self) -> Switches {
         Switches(self.switches.load(Relaxed))
     }
