@@ -64,6 +64,60 @@ fn absent_at_start_and_back_later() {
     }
 }
 
+/// Giving up after the timeout would lose what there is room for.
+#[test]
+fn an_outage_longer_than_the_timeouts_loses_nothing() {
+    for protocol in PROTOCOLS {
+        let address = free_address();
+        let mut environment = environment(&format!("http://{address}"), protocol);
+        environment.set("OTEL_EXPORTER_OTLP_TIMEOUT", "200");
+        environment.set("OTEL_BSP_EXPORT_TIMEOUT", "400");
+        environment.set("OTEL_BSP_SCHEDULE_DELAY", "50");
+        environment.set("OTEL_METRIC_EXPORT_INTERVAL", "50");
+        let telemetry = Telemetry::builder().with_environment(environment).build();
+        let outage = Instant::now();
+        let mut sent = 0;
+        while outage.elapsed() < Duration::from_secs(3) {
+            span(&telemetry, "during");
+            sent += 1;
+            thread::sleep(Duration::from_millis(5));
+        }
+        assert_eq!(telemetry.delivery().spans.lost_total(), 0, "{protocol}");
+        let collector = Collector::on(TcpListener::bind(address).unwrap(), |_| Reply::Take);
+        collector.wait_for("all spans", |r| r.spans.len() == sent);
+        let report = telemetry.shutdown_blocking(Duration::from_secs(5));
+        assert_eq!((report.delivery.spans.exported, report.delivery.spans.lost_total()), (sent as u64, 0));
+    }
+}
+
+/// What waits is bounded: a queue that fills up takes the batch's patience away.
+#[test]
+fn a_full_queue_is_not_held_up() {
+    for protocol in PROTOCOLS {
+        let address = free_address();
+        let mut environment = environment(&format!("http://{address}"), protocol);
+        environment.set("OTEL_EXPORTER_OTLP_TIMEOUT", "200");
+        environment.set("OTEL_BSP_SCHEDULE_DELAY", "50");
+        environment.set("OTEL_BSP_MAX_QUEUE_SIZE", "64");
+        environment.set("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", "16");
+        let telemetry = Telemetry::builder().with_environment(environment).build();
+        let mut sent = 0;
+        let given_up = || telemetry.delivery().spans.lost.get("network_error").copied().unwrap_or_default();
+        let outage = Instant::now();
+        while given_up() == 0 {
+            assert!(outage.elapsed() < Duration::from_secs(20), "{protocol}: nothing makes room");
+            span(&telemetry, "during");
+            sent += 1;
+            thread::sleep(Duration::from_millis(1));
+        }
+        let collector = Collector::on(TcpListener::bind(address).unwrap(), |_| Reply::Take);
+        collector.wait_for("what was kept", |r| r.spans.len() > 16);
+        let delivery = telemetry.shutdown_blocking(Duration::from_secs(5)).delivery.spans;
+        assert_eq!(delivery.exported + delivery.lost_total(), sent, "{delivery:?}");
+        assert_eq!(collector.look(|r| r.spans.len() as u64), delivery.exported);
+    }
+}
+
 #[test]
 fn gone_in_the_middle_and_back() {
     for protocol in PROTOCOLS {
@@ -233,8 +287,8 @@ fn failures_of_all_signals_are_one_line_in_ten_seconds() {
         }
         let said = messages.lines_with(&address.to_string());
         assert_eq!(said.len(), 1, "{protocol}: {said:?}");
-        assert!(telemetry.delivery().spans.lost_total() > 0);
-        telemetry.shutdown_blocking(Duration::from_secs(5));
+        let report = telemetry.shutdown_blocking(Duration::from_secs(5));
+        assert!(report.delivery.spans.lost_total() > 0);
     }
 }
 

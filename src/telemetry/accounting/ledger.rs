@@ -13,6 +13,7 @@ use opentelemetry_sdk::error::OTelSdkResult;
 
 use super::delivery::{DeliveryReport, SignalDelivery};
 use super::error_type::{OTHER, TIMEOUT, error_type};
+use super::patience::Patience;
 use crate::metrics::catalog::{
     self, OTEL_SDK_EXPORTER_LOG_EXPORTED, OTEL_SDK_EXPORTER_METRIC_DATA_POINT_EXPORTED,
     OTEL_SDK_EXPORTER_SPAN_EXPORTED, OTEL_SDK_PROCESSOR_LOG_PROCESSED, OTEL_SDK_PROCESSOR_SPAN_PROCESSED,
@@ -73,6 +74,7 @@ pub(super) struct SignalLedger {
     already_shutdown: AtomicU64,
     batches: Mutex<Batches>,
     exporter: Mutex<Option<ExporterComponent>>,
+    pub(super) patience: Patience,
 }
 
 /// What is counted by batches: under one lock, so that a batch is always in exactly one of the counts.
@@ -125,6 +127,12 @@ impl LossLedger {
     #[allow(dead_code)]
     pub(crate) fn note_rejected(&self, signal: Signal, count: u64) {
         self.signal(signal).batches().rejected += count;
+    }
+
+    /// Between a signal's queue and its exporter.
+    #[cfg_attr(not(any(feature = "otlp-grpc", feature = "otlp-http")), expect(dead_code))]
+    pub(crate) fn patience(&self, signal: Signal) -> &Patience {
+        &self.signal(signal).patience
     }
 
     /// Metrics have been collected.

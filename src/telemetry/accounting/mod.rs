@@ -15,6 +15,7 @@ mod delivery;
 mod error_type;
 mod ledger;
 mod metric_exporter;
+mod patience;
 mod processors;
 mod queue;
 mod reporter;
@@ -25,6 +26,8 @@ pub use delivery::{DeliveryReport, SignalDelivery};
 pub(crate) use ledger::Signal;
 pub(crate) use ledger::{ExporterComponent, LossLedger};
 pub(crate) use metric_exporter::CountedMetricExporter;
+#[cfg(any(feature = "otlp-grpc", feature = "otlp-http"))]
+pub(crate) use patience::Patience;
 pub(crate) use processors::{BatchLogs, BatchSpans};
 pub(crate) use reporter::LossReporter;
 

@@ -3,7 +3,6 @@
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::task::{Context as TaskContext, Poll, Wake, Waker};
 use std::thread::{self, Thread};
@@ -13,6 +12,7 @@ use opentelemetry::Context;
 use opentelemetry_sdk::error::{OTelSdkError, OTelSdkResult};
 
 use super::ledger::{LossLedger, Signal, SignalLedger};
+use super::patience::Patience;
 use super::queue::{Accepted, Queue, Refused};
 use crate::config::settings::BatchSettings;
 use crate::diagnostics;
@@ -43,8 +43,6 @@ struct Shared<T> {
     wake: Condvar,
     /// Wakes those who wait for the worker.
     done: Condvar,
-    /// The worker has been asked to sweep because room gets scarce, and has not begun.
-    pressed: AtomicBool,
 }
 
 #[derive(Default)]
@@ -110,7 +108,6 @@ impl<T: Send + 'static> Batcher<T> {
             control: Mutex::new(Control::default()),
             wake: Condvar::new(),
             done: Condvar::new(),
-            pressed: AtomicBool::new(false),
         });
         let (worker, delay) = (Arc::clone(&shared), settings.scheduled_delay.max(Duration::from_millis(1)));
         let spawned = thread::Builder::new().name(name.to_owned()).spawn(move || {
@@ -143,7 +140,7 @@ impl<T: Send + 'static> Batcher<T> {
 
     #[cold]
     fn press(&self) {
-        if !self.shared.pressed.load(Relaxed) && !self.shared.pressed.swap(true, Relaxed) {
+        if self.shared.signal().patience.press() {
             self.shared.notify(|_| {});
         }
     }
@@ -215,7 +212,7 @@ impl<T> Shared<T> {
         loop {
             let (ticket, shutdown) = self.await_work(next_sweep);
             let flush = ticket > self.control().flush_done;
-            let pressed = self.pressed.swap(false, Relaxed);
+            let pressed = self.signal().patience.relieve();
             if shutdown.is_some() || flush || pressed || Instant::now() >= next_sweep {
                 // Only what is there now: producers may go on for ever.
                 let mut waiting = self.queue.sweep(shutdown.is_some());
@@ -250,7 +247,7 @@ impl<T> Shared<T> {
         loop {
             let now = Instant::now();
             let asked = control.flush_asked > control.flush_done || control.shutdown.is_some();
-            if control.ready || asked || self.pressed.load(Relaxed) || now >= next_sweep {
+            if control.ready || asked || self.signal().patience.is_pressed() || now >= next_sweep {
                 control.ready = false;
                 control.idle = false;
                 return (control.flush_asked, control.shutdown);
@@ -290,8 +287,12 @@ fn deadline_after(duration: Duration) -> Instant {
     now.checked_add(duration).unwrap_or_else(|| now + Duration::from_secs(365 * 24 * 3600))
 }
 
-/// Runs a future to its end on this thread, or drops it when `timeout` has passed.
-pub(super) fn block_on(future: impl Future<Output = OTelSdkResult>, timeout: Duration) -> OTelSdkResult {
+/// Runs an export to its end on this thread, or drops it when `timeout` has passed and its exporter does not hold on.
+pub(super) fn block_on(
+    export: impl Future<Output = OTelSdkResult>,
+    timeout: Duration,
+    patience: &Patience,
+) -> OTelSdkResult {
     struct Unpark(Thread);
     impl Wake for Unpark {
         fn wake(self: Arc<Self>) {
@@ -300,16 +301,19 @@ pub(super) fn block_on(future: impl Future<Output = OTelSdkResult>, timeout: Dur
     }
     let waker = Waker::from(Arc::new(Unpark(thread::current())));
     let mut task = TaskContext::from_waker(&waker);
-    let mut future = pin!(future);
-    let deadline = deadline_after(timeout);
+    let mut export = pin!(export);
+    let mut deadline = deadline_after(timeout);
     loop {
-        if let Poll::Ready(result) = future.as_mut().poll(&mut task) {
+        if let Poll::Ready(result) = export.as_mut().poll(&mut task) {
             return result;
         }
         let left = deadline.saturating_duration_since(Instant::now());
-        if left.is_zero() {
+        if !left.is_zero() {
+            thread::park_timeout(left);
+        } else if patience.is_holding() {
+            deadline = deadline_after(timeout);
+        } else {
             return Err(OTelSdkError::Timeout(timeout));
         }
-        thread::park_timeout(left);
     }
 }

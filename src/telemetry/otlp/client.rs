@@ -17,9 +17,13 @@ use super::report::Reporter;
 use super::runtime::ExportRuntime;
 use super::transport::Transport;
 use crate::config::settings::OtlpSettings;
+use crate::telemetry::accounting::Patience;
 
 /// The longest pause that a collector can ask for.
 const MAX_PAUSE: Duration = Duration::from_secs(30);
+/// The longest time that a request is held on to beyond its timeout: should it be the request that the collector
+/// cannot bear, others wait behind it.
+const MAX_HOLD: Duration = Duration::from_secs(300);
 /// Attempts after the first one while shutting down.
 const CLOSING_RETRIES: u32 = 3;
 /// A failure that lasts less than this is not worth a message unless data is lost.
@@ -117,6 +121,9 @@ impl Courier {
             () = deadline.closed() => Err(self.over()),
         };
         self.failing.store(result.is_err(), Relaxed);
+        if let Some(patience) = self.reporter.patience(self.signal) {
+            patience.let_go();
+        }
         if let Err(failure) = &result {
             self.report(failure);
         }
@@ -134,7 +141,8 @@ impl Courier {
             self.pause(remaining(until)).await?;
         }
         loop {
-            let attempt = tokio::time::timeout(remaining(give_up), self.transport.send(message.clone()));
+            let allowed = remaining(give_up);
+            let attempt = tokio::time::timeout(allowed, self.transport.send(message.clone()));
             let failure = match attempt.await {
                 Ok(Ok(response)) => {
                     self.proven.store(true, Relaxed);
@@ -148,6 +156,11 @@ impl Courier {
                 }
                 Err(_) => {
                     self.transport.abandon_connection();
+                    // What was cut short proves nothing about the collector.
+                    if allowed < self.timeout.mul_f64(0.9) && self.may_hold(started) {
+                        give_up = Instant::now() + self.timeout;
+                        continue;
+                    }
                     return Err(Failure::time_is_up("no answer in time"));
                 }
             };
@@ -156,7 +169,8 @@ impl Courier {
                 Outlook::Throttled(pause) => {
                     let pause = pause.min(MAX_PAUSE);
                     *self.lock_pause() = Some(Instant::now() + pause);
-                    // Long pauses may outlast the timeout, but a request is kept for one of them at most.
+                    // Long pauses may outlast the timeout. A request that cannot be held on to is kept for one of them.
+                    self.may_hold(started);
                     give_up =
                         give_up.max((started + self.timeout + MAX_PAUSE).min(Instant::now() + pause + self.timeout));
                     pause
@@ -174,13 +188,23 @@ impl Courier {
                 closing_retries -= 1;
             }
             if pause >= remaining(give_up) {
-                return Err(failure);
+                if !self.may_hold(started) {
+                    return Err(failure);
+                }
+                give_up = Instant::now() + pause + self.timeout;
             }
             if started.elapsed() >= WORTH_SAYING {
                 self.report(&failure);
             }
             self.pause(pause).await?;
         }
+    }
+
+    /// Whether a request whose time is up is held on to: nobody needs its room, and the process goes on.
+    fn may_hold(&self, started: Instant) -> bool {
+        self.deadline.get().is_none()
+            && started.elapsed() < MAX_HOLD
+            && self.reporter.patience(self.signal).is_some_and(Patience::hold)
     }
 
     /// Pauses. Shutting down does not end the collector's or the backoff's pause, but shows at once when the

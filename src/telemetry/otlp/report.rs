@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::Signal;
 use super::failure::Failure;
 use crate::diagnostics::{self, Pace};
-use crate::telemetry::accounting::{LossLedger, SignalDelivery};
+use crate::telemetry::accounting::{LossLedger, Patience, SignalDelivery};
 
 /// Nothing more is said for this long after a failure was.
 const FAILURE_QUIET: Duration = Duration::from_secs(10);
@@ -35,6 +35,11 @@ impl Reporter {
                 self.lost(signal)
             ));
         }
+    }
+
+    /// Whether a request may outlive its timeout. Metrics need not: the next ones carry the sums.
+    pub(super) fn patience(&self, signal: Signal) -> Option<&Patience> {
+        (signal != Signal::Metrics).then(|| self.ledger.patience(signal.in_ledger()))
     }
 
     /// The collector took a request but refused part of it.
