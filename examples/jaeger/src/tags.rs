@@ -36,7 +36,7 @@ fn name_process(attributes: &mut Vec<KeyValue>) {
 fn tag(span: &mut Span) {
     // The UI's durations are unsigned, and its trees have roots.
     span.end_time_unix_nano = span.end_time_unix_nano.max(span.start_time_unix_nano);
-    if span.parent_span_id == span.span_id {
+    if span.parent_span_id == span.span_id || span.parent_span_id.iter().all(|byte| *byte == 0) {
         span.parent_span_id.clear();
     }
     tag_links(span);
