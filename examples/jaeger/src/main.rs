@@ -1,7 +1,10 @@
 //! Jaeger on a laptop: `cargo run --manifest-path examples/jaeger/Cargo.toml`
 //!
 //! The real Jaeger UI over an in-memory OTLP receiver (the crate `otlp-embedded`), on the loopback interface only. Point
-//! servers at it, look at their traces, end it with Ctrl-C: nothing is kept.
+//! servers at it, look at their traces, end it with Ctrl-C: nothing is kept. Metrics and logs are taken and dropped.
+//!
+//! `otlp-embedded` lists a trace under the service of its root, and not before the parents of all its spans have come; by
+//! its id, it is shown at once.
 
 mod tags;
 
