@@ -1,7 +1,10 @@
 //! Jaeger on a laptop: `cargo run --manifest-path examples/jaeger/Cargo.toml`
 //!
 //! The real Jaeger UI over an in-memory OTLP receiver (the crate `otlp-embedded`), on the loopback interface only. Point
-//! servers at it, look at their traces, end it with Ctrl-C: nothing is kept.
+//! servers at it, look at their traces, end it with Ctrl-C: nothing is kept. Metrics and logs are taken and dropped.
+//!
+//! `otlp-embedded` lists a trace under the service of its root, and not before the parents of all its spans have come; by
+//! its id, it is shown at once.
 
 mod tags;
 
@@ -11,11 +14,11 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use axum::Router;
-use axum::body::{Body, Bytes};
+use axum::body::{Body, Bytes, to_bytes};
 use axum::extract::{DefaultBodyLimit, State as Extracted};
 use axum::http::header::CONTENT_TYPE;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
-use axum::response::{IntoResponse, Response};
+use axum::response::{Html, IntoResponse, Response};
 use axum::routing::post;
 use http_body_util::{BodyExt as _, Full};
 use otlp_embedded::proto::collector::trace::v1::{ExportTraceServiceRequest, ExportTraceServiceResponse};
@@ -86,14 +89,26 @@ async fn bind(port: u16) -> std::io::Result<(TcpListener, SocketAddr)> {
     Ok((listener, address))
 }
 
+/// A rollout's tree is deep: its names need more than the UI's quarter of the width, until the user drags the border.
+const SETTINGS: &str = r#"<script>localStorage.spanNameColumnWidth ??= "0.45"</script>"#;
+
 fn user_interface(state: StateRef) -> Router {
-    // Pages of the application come as 307 without a Location, which not every client takes for a page.
-    ui_app(state, "/").layer(axum::middleware::map_response(|mut response: Response| async {
-        if response.status() == StatusCode::TEMPORARY_REDIRECT {
-            *response.status_mut() = StatusCode::OK;
+    ui_app(state, "/").layer(axum::middleware::map_response(settle))
+}
+
+/// Adds the settings to pages of the application, which moreover come as 307 without a Location: not every client takes
+/// that for a page.
+async fn settle(response: Response) -> Response {
+    let kind = response.headers().get(CONTENT_TYPE);
+    if kind.is_none_or(|kind| !kind.as_bytes().starts_with(b"text/html")) {
+        return response;
+    }
+    match to_bytes(response.into_body(), usize::MAX).await {
+        Ok(page) => {
+            Html(String::from_utf8_lossy(&page).replacen("<head>", &format!("<head>{SETTINGS}"), 1)).into_response()
         }
-        response
-    }))
+        Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()).into_response(),
+    }
 }
 
 /// Both protocols, on either port: axum speaks HTTP/1.1 and HTTP/2, and a gRPC method is a route like any other.

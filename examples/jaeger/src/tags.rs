@@ -6,7 +6,7 @@ use otlp_embedded::proto::trace::v1::Span;
 use otlp_embedded::proto::trace::v1::span::SpanKind;
 use otlp_embedded::proto::trace::v1::status::StatusCode;
 
-/// Adds the tags `span.kind`, `error` and `otel.status_description`, and makes the request safe to show.
+/// Adds the tags `span.kind`, `error`, `otel.status_description` and `otel.link`, and makes the request safe to show.
 pub fn prepare(request: &mut ExportTraceServiceRequest) {
     for batch in &mut request.resource_spans {
         name_process(&mut batch.resource.get_or_insert_default().attributes);
@@ -36,9 +36,10 @@ fn name_process(attributes: &mut Vec<KeyValue>) {
 fn tag(span: &mut Span) {
     // The UI's durations are unsigned, and its trees have roots.
     span.end_time_unix_nano = span.end_time_unix_nano.max(span.start_time_unix_nano);
-    if span.parent_span_id == span.span_id {
+    if span.parent_span_id == span.span_id || span.parent_span_id.iter().all(|byte| *byte == 0) {
         span.parent_span_id.clear();
     }
+    tag_links(span);
     let kind = match span.kind() {
         SpanKind::Unspecified => None,
         SpanKind::Internal => Some("internal"),
@@ -56,6 +57,21 @@ fn tag(span: &mut Span) {
         span.attributes.push(attribute("otel.status_description", message));
     }
     span.attributes.push(attribute("error", Value::BoolValue(true)));
+}
+
+/// The UI puts a span below the first of its references that is in the trace, and a link is a reference like the parent,
+/// in front of it. A span with references of which none is in the trace counts as one whose parent is missing, and marks
+/// the trace "Incomplete": so would every rollout, whose root links to the job's trace. What would be misread is a tag
+/// instead, the id of the trace that the link leads to.
+fn tag_links(span: &mut Span) {
+    let (has_parent, trace_id) = (!span.parent_span_id.is_empty(), span.trace_id.clone());
+    let (links, misread): (Vec<_>, Vec<_>) =
+        std::mem::take(&mut span.links).into_iter().partition(|link| has_parent && link.trace_id != trace_id);
+    span.links = links;
+    span.attributes.extend(misread.iter().map(|link| {
+        let linked = link.trace_id.iter().map(|byte| format!("{byte:02x}")).collect();
+        attribute("otel.link", Value::StringValue(linked))
+    }));
 }
 
 fn attribute(key: &str, value: Value) -> KeyValue {
