@@ -289,7 +289,7 @@ fn client(scenario: &str, telemetry: &Telemetry, drain: &dyn Fn(), measure: &mut
     let builder = reqwest_middleware::ClientBuilder::new(reqwest::Client::new());
     let builder = match scenario {
         "client-bare" => builder,
-        _ => builder.with(TracePropagation::builder().with_telemetry(telemetry.clone()).build()),
+        _ => builder.with(TracePropagation::builder().with_telemetry(telemetry).build()),
     };
     let client: ClientWithMiddleware = builder.with(Canned).build();
     let flags = if scenario == "client-unsampled" { TraceFlags::NOT_SAMPLED } else { TraceFlags::SAMPLED };

@@ -79,7 +79,7 @@ impl Middle {
         let environment: Environment = telemetry_to(&sink.endpoint("grpc"), "grpc", "interop").into_iter().collect();
         let identity = ServerIdentity::new("rust_middle", ServerType::ResponsesApiModels);
         let telemetry = Telemetry::builder().with_environment(environment).with_identity(identity).build();
-        let propagation = TracePropagation::builder().with_telemetry(telemetry.clone()).build();
+        let propagation = TracePropagation::builder().with_telemetry(&telemetry).build();
         let client = ClientBuilder::new(client()).with(propagation).build();
         let app = Router::new()
             .route("/v1/responses", post(pass_on))

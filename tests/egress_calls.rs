@@ -225,7 +225,7 @@ async fn a_sampler_that_does_not_follow_the_parent_is_asked() {
         .with_environment(Environment::from_iter([("NEMO_GYM_OTEL_METRICS_ENABLED", "0")]))
         .with_tracer_provider(provider.build())
         .build();
-    let client = client(TracePropagation::builder().with_telemetry(telemetry).build());
+    let client = client(TracePropagation::builder().with_telemetry(&telemetry).build());
     let request = client.get(format!("http://{address}/"));
     request.send().with_context(parent(false)).await.unwrap().text().await.unwrap();
     let spans = spans.get_finished_spans().unwrap();
@@ -288,7 +288,7 @@ async fn wholly_off_the_bytes_on_the_wire_are_those_of_plain_reqwest() {
     // The process-wide handle was never initialised here.
     assert_eq!(send(client(TracePropagation)).await, plain);
     let disabled = nemo_gym_telemetry::Telemetry::disabled();
-    assert_eq!(send(client(TracePropagation::builder().with_telemetry(disabled).build())).await, plain);
+    assert_eq!(send(client(TracePropagation::builder().with_telemetry(&disabled).build())).await, plain);
     assert!(plain.contains("traceparent: kept as it is"), "{plain}");
 }
 

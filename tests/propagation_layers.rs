@@ -64,7 +64,7 @@ impl Chain {
             telemetry = telemetry.with_tracer_provider(provider);
         }
         let telemetry = telemetry.build();
-        let propagation = TracePropagation::builder().with_telemetry(telemetry.clone()).build();
+        let propagation = TracePropagation::builder().with_telemetry(&telemetry).build();
         let client =
             ClientBuilder::new(reqwest::Client::builder().no_proxy().build().unwrap()).with(propagation).build();
         let handler = Handler { client, next: format!("http://{next}/"), telemetry: telemetry.clone(), between };

@@ -190,7 +190,7 @@ fn the_books_balance_after_mixed_traffic() {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
         let server = tokio::spawn(axum::serve(listener, app(&telemetry, &tally)).into_future());
-        let propagation = TracePropagation::builder().with_telemetry(telemetry.clone()).build();
+        let propagation = TracePropagation::builder().with_telemetry(&telemetry).build();
         let http = ClientBuilder::new(reqwest::Client::new()).with(propagation).build();
         let clients: Vec<_> =
             (0..8).map(|i| tokio::spawn(client(http.clone(), url.clone(), Arc::clone(&tally), until, i))).collect();

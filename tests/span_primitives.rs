@@ -352,7 +352,7 @@ async fn calls_under_a_new_root_carry_the_random_flag() {
     let (address, seen) = serve(axum::Router::new()).await;
     for groups in ["verify,http_client", "verify"] {
         let telemetry = own_provider(groups);
-        let propagation = TracePropagation::builder().with_telemetry(telemetry.clone()).build();
+        let propagation = TracePropagation::builder().with_telemetry(&telemetry).build();
         let client = reqwest_middleware::ClientBuilder::new(reqwest::Client::new()).with(propagation).build();
         let call = client.get(format!("http://{address}/")).send();
         let root = telemetry.managed_span(Verify, "root").run(async {

@@ -1,6 +1,5 @@
 //! Choices for the middleware.
 
-use std::borrow::Borrow;
 
 use http::Extensions;
 use reqwest::{Request, Response};
@@ -29,8 +28,8 @@ pub struct TracePropagationBuilder {
 
 impl TracePropagationBuilder {
     /// Uses this handle instead of the process-wide one.
-    pub fn with_telemetry(mut self, telemetry: impl Borrow<Telemetry>) -> Self {
-        self.choices.telemetry = Some(telemetry.borrow().clone());
+    pub fn with_telemetry(mut self, telemetry: &Telemetry) -> Self {
+        self.choices.telemetry = Some(telemetry.clone());
         self
     }
 

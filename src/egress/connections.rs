@@ -1,6 +1,5 @@
 //! A layer for `reqwest`'s connector: counts and times new connections.
 
-use std::borrow::Borrow;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use std::time::Instant;
@@ -38,8 +37,8 @@ impl ConnectionMetricsLayer {
 
     /// Records through this handle.
     #[must_use]
-    pub fn with_telemetry(mut self, telemetry: impl Borrow<Telemetry>) -> Self {
-        self.telemetry = Some(telemetry.borrow().clone());
+    pub fn with_telemetry(mut self, telemetry: &Telemetry) -> Self {
+        self.telemetry = Some(telemetry.clone());
         self
     }
 
