@@ -338,7 +338,7 @@ async fn a_rollouts_call_is_a_root_with_a_link_to_the_job() {
 #[tokio::test]
 async fn a_new_root_of_a_provider_of_ours_is_sent_with_the_random_flag() {
     let (address, seen) = serve(router()).await;
-    let client = client(TracePropagation::builder().with_telemetry(own_provider("http_client")).build());
+    let client = client(TracePropagation::builder().with_telemetry(&own_provider("http_client")).build());
     client.get(format!("http://{address}/")).send().await.unwrap().text().await.unwrap();
     assert_eq!(fields(&seen.values("traceparent")[0]).2, "03");
 }

@@ -1,6 +1,5 @@
 //! Choices for the middleware.
 
-
 use http::Extensions;
 use reqwest::{Request, Response};
 use reqwest_middleware::{Middleware, Next, Result};

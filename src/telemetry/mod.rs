@@ -16,11 +16,13 @@ mod providers;
 pub(crate) mod resource;
 pub mod serving;
 mod shutdown;
+mod switches;
 
 pub use accounting::{DeliveryReport, SignalDelivery};
 pub use builder::{TelemetryBuilder, init_telemetry};
 pub use serving::{DEFAULT_GRACE, Serve, serve};
 pub use shutdown::{DEFAULT_SHUTDOWN_TIMEOUT, ShutdownGuard, ShutdownReport, shutdown_telemetry};
 
-pub(crate) use handle::{Scope, Switches};
+pub(crate) use handle::Scope;
 pub use handle::{Telemetry, get_telemetry, is_metrics_exporter_active};
+pub(crate) use switches::Switches;

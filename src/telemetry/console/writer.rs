@@ -38,7 +38,7 @@ impl LineWriter {
         Self::new(Target::Stdout)
     }
 
-    #[allow(dead_code)]
+    #[cfg_attr(not(test), expect(dead_code, reason = "a place to look at, for tests"))]
     pub(crate) fn other(writer: impl Write + Send + 'static) -> Self {
         Self::new(Target::Other(Mutex::new(Box::new(writer))))
     }
