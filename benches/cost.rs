@@ -7,8 +7,9 @@
 //! `cost count SCENARIO` runs a fixed number of requests inside [`measured_segment`], for valgrind to count
 //! (`.ci/costs`); `cost allocations SCENARIO` prints allocations a request.
 
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::Cell;
+#[path = "../tests/allocation_support/mod.rs"]
+mod allocation_support;
+
 use std::convert::Infallible;
 use std::hint::black_box;
 use std::pin::{Pin, pin};
@@ -47,31 +48,6 @@ const SCENARIOS: &[(&str, &str)] = &[
     ("client-unsampled", "client-bare"),
     ("client-sampled", "client-bare"),
 ];
-
-struct Counting;
-
-thread_local! {
-    static ALLOCATIONS: Cell<usize> = const { Cell::new(0) };
-}
-
-// A counting allocator cannot be written without `unsafe`; the crate itself forbids it.
-#[expect(unsafe_code)]
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        ALLOCATIONS.with(|count| count.set(count.get() + 1));
-        unsafe { System.alloc(layout) }
-    }
-    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        unsafe { System.dealloc(pointer, layout) }
-    }
-    unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        ALLOCATIONS.with(|count| count.set(count.get() + 1));
-        unsafe { System.realloc(pointer, layout, size) }
-    }
-}
-
-#[global_allocator]
-static COUNTING: Counting = Counting;
 
 fn main() {
     let args: Vec<_> = std::env::args().skip(1).filter(|arg| arg != "--bench").collect();
@@ -142,10 +118,10 @@ impl Measure for Allocations {
         let (mut allocations, mut best) = (0, f64::MAX);
         for _ in 0..20 * SEGMENTS {
             prepare();
-            let (before, started) = (ALLOCATIONS.with(Cell::get), Instant::now());
+            let (before, started) = (allocation_support::of_thread(), Instant::now());
             segment_of(once);
             best = best.min(started.elapsed().as_nanos() as f64);
-            allocations = ALLOCATIONS.with(Cell::get) - before;
+            allocations = allocation_support::of_thread() - before;
         }
         println!("{} {}", (allocations as f64 / REQUESTS as f64).round(), best / REQUESTS as f64);
     }

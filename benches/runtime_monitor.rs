@@ -7,36 +7,16 @@
 //! 3. One collection of all the monitor's metrics.
 //! 4. Saturated workers with polls of various lengths: what counts as stuck.
 
+#[path = "../tests/allocation_support/mod.rs"]
+mod allocation_support;
 #[path = "../tests/runtime_support/mod.rs"]
 mod runtime_support;
 
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use nemo_gym_telemetry::runtime::RuntimeMonitor;
 use runtime_support::{Rig, multi_thread, spin};
-
-struct Counting;
-
-static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
-
-// SAFETY: everything is passed on to the system's allocator.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        ALLOCATIONS.fetch_add(1, Relaxed);
-        // SAFETY: the caller's promise.
-        unsafe { System.alloc(layout) }
-    }
-    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        // SAFETY: the caller's promise.
-        unsafe { System.dealloc(pointer, layout) }
-    }
-}
-
-#[global_allocator]
-static ALLOCATOR: Counting = Counting;
 
 fn main() {
     // Without it this is a test run that only asks which tests there are.
@@ -86,9 +66,9 @@ fn allocations() {
     let _monitor = RuntimeMonitor::builder(&rig.telemetry).start(runtime.handle());
     rig.collect_until("a sample", |c| c.lag().count > 0);
     let samples = rig.collect().lag().count;
-    let before = ALLOCATIONS.load(Relaxed);
+    let before = allocation_support::of_process();
     sleep(Duration::from_secs(4));
-    let allocations = ALLOCATIONS.load(Relaxed) - before;
+    let allocations = allocation_support::of_process() - before;
     println!("allocations in {} samples (4 s, default settings): {allocations}", rig.collect().lag().count - samples);
 }
 

@@ -1,9 +1,8 @@
 //! What a call may allocate beyond the bare chain, counted.
 
+mod allocation_support;
 mod egress_support;
 
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::Cell;
 use std::task::{Context as TaskContext, Poll, Waker};
 
 use egress_support::*;
@@ -16,35 +15,11 @@ use opentelemetry_sdk::trace::SdkTracerProvider;
 use reqwest::{Request, Response};
 use reqwest_middleware::{ClientBuilder, ClientWithMiddleware, Middleware, Next, Result};
 
-struct Counting;
-
-thread_local! {
-    static COUNT: Cell<u64> = const { Cell::new(0) };
-}
-
-// SAFETY: passes everything on to the system's allocator as it comes.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        COUNT.set(COUNT.get() + 1);
-        unsafe { System.alloc(layout) }
-    }
-    unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
-        unsafe { System.dealloc(block, layout) }
-    }
-    unsafe fn realloc(&self, block: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        COUNT.set(COUNT.get() + 1);
-        unsafe { System.realloc(block, layout, size) }
-    }
-}
-
-#[global_allocator]
-static ALLOCATOR: Counting = Counting;
-
 /// Allocations of this thread while `f` runs.
 fn allocations(f: impl FnOnce()) -> u64 {
-    let before = COUNT.get();
+    let before = allocation_support::of_thread();
     f();
-    COUNT.get() - before
+    allocation_support::of_thread() - before
 }
 
 /// Answers by itself.

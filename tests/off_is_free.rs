@@ -1,7 +1,6 @@
 //! Off means off (PERF-01): not one allocation more than a layer that passes through and has the same body type.
 
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::Cell;
+mod allocation_support;
 
 use axum::Router;
 use axum::body::Body;
@@ -12,33 +11,12 @@ use nemo_gym_telemetry::Telemetry;
 use nemo_gym_telemetry::ingress::GymTelemetryLayer;
 use tower::{Layer, Service, ServiceExt};
 
-struct Counting;
-
-thread_local! {
-    static ALLOCATIONS: Cell<usize> = const { Cell::new(0) };
-}
-
-// A counting allocator cannot be written without `unsafe`; the crate itself forbids it.
-#[expect(unsafe_code)]
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        ALLOCATIONS.with(|count| count.set(count.get() + 1));
-        unsafe { System.alloc(layout) }
-    }
-    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        unsafe { System.dealloc(pointer, layout) }
-    }
-}
-
-#[global_allocator]
-static COUNTING: Counting = Counting;
-
 fn router() -> Router {
     Router::new().route("/verify", post(|| async { r#"{"reward":1.0}"# }))
 }
 
 /// Allocations of one request, the response body read to its end.
-async fn allocations<S, B>(service: S) -> usize
+async fn allocations<S, B>(service: S) -> u64
 where
     S: Service<Request<Body>, Response = Response<B>, Error = std::convert::Infallible> + Clone,
     B: http_body::Body<Data = bytes::Bytes>,
@@ -50,13 +28,13 @@ where
             Request::post("/verify").header("traceparent", "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01");
         let request = request.body(Body::empty()).unwrap();
         let service = service.clone();
-        let before = ALLOCATIONS.with(Cell::get);
+        let before = allocation_support::of_thread();
         let response = service.oneshot(request).await.unwrap();
         let mut body = std::pin::pin!(response.into_body());
         while let Some(frame) = body.frame().await {
             drop(frame.unwrap());
         }
-        counts.push(ALLOCATIONS.with(Cell::get) - before);
+        counts.push(allocation_support::of_thread() - before);
     }
     *counts.iter().min().unwrap()
 }

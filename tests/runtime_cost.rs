@@ -1,33 +1,12 @@
 //! What monitoring costs while nothing happens: no allocation, and nothing once it has ended.
 
+mod allocation_support;
 mod runtime_support;
 
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use nemo_gym_telemetry::runtime::RuntimeMonitor;
 use runtime_support::{Rig, multi_thread};
-
-struct Counting;
-
-static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
-
-// SAFETY: everything is passed on to the system's allocator.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        ALLOCATIONS.fetch_add(1, Relaxed);
-        // SAFETY: the caller's promise.
-        unsafe { System.alloc(layout) }
-    }
-    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        // SAFETY: the caller's promise.
-        unsafe { System.dealloc(pointer, layout) }
-    }
-}
-
-#[global_allocator]
-static ALLOCATOR: Counting = Counting;
 
 #[cfg(target_os = "linux")]
 fn sampler_threads() -> usize {
@@ -50,9 +29,9 @@ fn ticks_allocate_nothing_and_the_thread_ends_with_the_last_runtime() {
     rig.collect_until("warm", |c| c.lag_of(Some("cost")).is_some_and(|lag| lag.count >= 10));
 
     let samples = count(&rig);
-    let allocations = ALLOCATIONS.load(Relaxed);
+    let allocations = allocation_support::of_process();
     std::thread::sleep(Duration::from_millis(500));
-    let allocations = ALLOCATIONS.load(Relaxed) - allocations;
+    let allocations = allocation_support::of_process() - allocations;
     let samples = count(&rig) - samples;
     assert!(samples >= 10, "{samples} samples");
     assert_eq!(allocations, 0, "in {samples} samples of the lag and as many looks at the workers");
