@@ -258,7 +258,8 @@ fn spans<B>(
         spans.server = Some(cx.clone());
     }
     if let Some(semantic) = semantic.filter(|_| !server || !decided_unsampled(&state.layer, &cx)) {
-        let mut attributes = Vec::with_capacity(4);
+        // Server name, rollout id, and what the end may add.
+        let mut attributes = Vec::with_capacity(3);
         attributes
             .extend(state.layer.server_name.as_ref().map(|name| KeyValue::new("nemo.gym.server.name", name.value())));
         attributes.extend(rollout);
