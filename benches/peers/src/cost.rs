@@ -11,7 +11,7 @@ use tower_service::Service;
 
 use crate::allocator::counted;
 use crate::process::{Peer, answer, cpu_nanoseconds};
-use crate::table::{Row, header, quantile, ratios, row, whole};
+use crate::table::{Compared, Row, header, quantile, row, whole};
 use crate::{app, client, server, telemetry};
 
 /// Two spans each stay below the batch size: no export starts inside of a segment.
@@ -28,18 +28,17 @@ pub fn table(title: &str, role: &str, rows: &[Row], rounds: usize) {
             times.push(peer.ask("time")[0]);
         }
     }
-    header(title, &["ns", "added ns", "× alone", "middle half of the rounds", "allocations added", "spans"]);
+    header(title, &["ns", "added ns", "× alone", "middle half", "allocations added", "spans"]);
     let base_times = peers[0].1.clone();
     let base_allocations = peers[0].0.ask("counts")[0];
-    let (low, base_low) = (|times: &[f64]| quantile(times, 0.1), quantile(&base_times, 0.1));
     for (Row(_, title), (peer, times)) in rows.iter().zip(&mut peers) {
-        let ratios = ratios(times, &base_times);
+        let compared = Compared::new(times, &base_times, 0.1);
         let [allocations, spans] = peer.ask("counts")[..] else { panic!("two counts") };
         let figures = [
-            whole(low(times)),
-            whole(low(times) - base_low),
-            format!("{:.2}", low(times) / base_low),
-            format!("{:.2}–{:.2}", quantile(&ratios, 0.25), quantile(&ratios, 0.75)),
+            whole(compared.figure),
+            whole(compared.figure - compared.base),
+            compared.ratio(),
+            compared.middle_half(),
             whole(allocations - base_allocations),
             whole(spans),
         ];

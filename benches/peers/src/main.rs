@@ -23,8 +23,8 @@ static COUNTING: allocator::Counting = allocator::Counting;
 fn main() -> ExitCode {
     let args: Vec<_> = std::env::args().skip(1).filter(|arg| arg != "--bench").collect();
     match args.iter().map(String::as_str).collect::<Vec<_>>()[..] {
-        [] => return tables(300, 6, Duration::from_secs(2)),
-        ["--quick"] => return tables(3, 1, Duration::from_millis(200)),
+        [] => return tables(300, 20, Duration::from_millis(750)),
+        ["--quick"] => return tables(3, 2, Duration::from_millis(100)),
         ["requests", name] => cost::serve_requests(name),
         ["calls", name] => cost::make_calls(name),
         ["serve", name] => throughput::serve(name),

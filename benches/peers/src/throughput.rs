@@ -12,7 +12,7 @@ use tower::ServiceExt;
 use tower_service::Service;
 
 use crate::process::{Peer, answer, cpu_nanoseconds};
-use crate::table::{Row, header, quantile, ratios, row, whole};
+use crate::table::{Compared, Row, header, row, whole};
 use crate::{app, server, telemetry};
 
 const CONNECTIONS: usize = 64;
@@ -62,23 +62,23 @@ pub fn table(rounds: usize, duration: Duration) {
         }
     }
     let columns =
-        ["requests/s", "× alone", "least and most", "CPU µs a request", "× alone", "least and most", "spans a request"];
+        ["requests/s", "× alone", "middle half", "CPU µs a request", "× alone", "middle half", "spans a request"];
     header("Over loopback, 64 connections", &columns);
     let (base_rates, base_cpu) = (servers[0].rates.clone(), servers[0].cpu.clone());
     for (Row(_, title), server) in ROWS.iter().zip(&servers) {
-        let mut cells = vec![whole(quantile(&server.rates, 0.5))];
-        cells.extend(compared(&server.rates, &base_rates));
-        cells.push(format!("{:.2}", quantile(&server.cpu, 0.5) / 1e3));
-        cells.extend(compared(&server.cpu, &base_cpu));
-        cells.push(format!("{:.2}", server.spans / server.requests));
+        let rate = Compared::new(&server.rates, &base_rates, 0.9);
+        let cpu = Compared::new(&server.cpu, &base_cpu, 0.1);
+        let cells = [
+            whole(rate.figure),
+            rate.ratio(),
+            rate.middle_half(),
+            format!("{:.2}", cpu.figure / 1e3),
+            cpu.ratio(),
+            cpu.middle_half(),
+            format!("{:.2}", server.spans / server.requests),
+        ];
         row(title, &cells);
     }
-}
-
-fn compared(values: &[f64], base: &[f64]) -> [String; 2] {
-    let ratios = ratios(values, base);
-    let at = |share| quantile(&ratios, share);
-    [format!("{:.2}", at(0.5)), format!("{:.2}–{:.2}", at(0.0), at(1.0))]
 }
 
 /// Every connection asks again as soon as it has its answer. Returns how many answers came.
