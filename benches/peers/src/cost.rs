@@ -11,7 +11,7 @@ use tower_service::Service;
 
 use crate::allocator::counted;
 use crate::process::{Peer, answer, cpu_nanoseconds};
-use crate::table::{Compared, Row, header, quantile, row, whole};
+use crate::table::{Row, header, quantile, ratio, row, whole};
 use crate::{app, client, server, telemetry};
 
 /// Two spans each stay below the batch size: no export starts inside of a segment.
@@ -28,22 +28,26 @@ pub fn table(title: &str, role: &str, rows: &[Row], rounds: usize) {
             times.push(peer.ask("time")[0]);
         }
     }
-    header(title, &["ns", "added ns", "× alone", "middle half", "allocations added", "spans"]);
+    header(title, &["ns", "added ns", "× alone", "allocations added", "spans"]);
     let base_times = peers[0].1.clone();
     let base_allocations = peers[0].0.ask("counts")[0];
     for (Row(_, title), (peer, times)) in rows.iter().zip(&mut peers) {
-        let compared = Compared::new(times, &base_times, 0.1);
+        let ns = undisturbed(times);
         let [allocations, spans] = peer.ask("counts")[..] else { panic!("two counts") };
         let figures = [
-            whole(compared.figure),
-            whole(compared.figure - compared.base),
-            compared.ratio(),
-            compared.middle_half(),
+            whole(ns),
+            whole(ns - undisturbed(&base_times)),
+            ratio(times, &base_times),
             whole(allocations - base_allocations),
             whole(spans),
         ];
         row(title, &figures);
     }
+}
+
+/// What else the machine does only ever adds time.
+fn undisturbed(times: &[f64]) -> f64 {
+    quantile(times, 0.1)
 }
 
 trait Segment {

@@ -18,29 +18,11 @@ pub fn quantile(values: &[f64], share: f64) -> f64 {
     sorted[((sorted.len() - 1) as f64 * share).round() as usize]
 }
 
-/// Of figures of rounds, and of the base's in the same rounds: the figure at a quantile, the base's, and the middle half of
-/// the ratios of each round. What else the machine does makes every figure worse: a quantile near the good end is of rounds
-/// that it left alone.
-pub struct Compared {
-    pub figure: f64,
-    pub base: f64,
-    middle: [f64; 2],
-}
-
-impl Compared {
-    pub fn new(figures: &[f64], base: &[f64], share: f64) -> Self {
-        let ratios: Vec<_> = figures.iter().zip(base).map(|(figure, base)| figure / base).collect();
-        let middle = [0.25, 0.75].map(|share| quantile(&ratios, share));
-        Self { figure: quantile(figures, share), base: quantile(base, share), middle }
-    }
-
-    pub fn ratio(&self) -> String {
-        format!("{:.2}", self.figure / self.base)
-    }
-
-    pub fn middle_half(&self) -> String {
-        format!("{:.2}–{:.2}", self.middle[0], self.middle[1])
-    }
+/// The median of each round's figure over the base's of the same round, and the middle half of them.
+pub fn ratio(figures: &[f64], base: &[f64]) -> String {
+    let ratios: Vec<_> = figures.iter().zip(base).map(|(figure, base)| figure / base).collect();
+    let [low, median, high] = [0.25, 0.5, 0.75].map(|share| quantile(&ratios, share));
+    format!("{median:.2} ({low:.2}–{high:.2})")
 }
 
 /// With the thousands apart, as the pages write them.

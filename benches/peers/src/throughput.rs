@@ -12,7 +12,7 @@ use tower::ServiceExt;
 use tower_service::Service;
 
 use crate::process::{Peer, answer, cpu_nanoseconds};
-use crate::table::{Compared, Row, header, row, whole};
+use crate::table::{Row, header, quantile, ratio, row, whole};
 use crate::{app, server, telemetry};
 
 const CONNECTIONS: usize = 64;
@@ -61,20 +61,15 @@ pub fn table(rounds: usize, duration: Duration) {
             servers[(turn + round) % ROWS.len()].round(duration);
         }
     }
-    let columns =
-        ["requests/s", "× alone", "middle half", "CPU µs a request", "× alone", "middle half", "spans a request"];
+    let columns = ["requests/s", "× alone", "CPU µs a request", "× alone", "spans a request"];
     header("Over loopback, 64 connections", &columns);
     let (base_rates, base_cpu) = (servers[0].rates.clone(), servers[0].cpu.clone());
     for (Row(_, title), server) in ROWS.iter().zip(&servers) {
-        let rate = Compared::new(&server.rates, &base_rates, 0.9);
-        let cpu = Compared::new(&server.cpu, &base_cpu, 0.1);
         let cells = [
-            whole(rate.figure),
-            rate.ratio(),
-            rate.middle_half(),
-            format!("{:.2}", cpu.figure / 1e3),
-            cpu.ratio(),
-            cpu.middle_half(),
+            whole(quantile(&server.rates, 0.5)),
+            ratio(&server.rates, &base_rates),
+            format!("{:.2}", quantile(&server.cpu, 0.5) / 1e3),
+            ratio(&server.cpu, &base_cpu),
             format!("{:.2}", server.spans / server.requests),
         ];
         row(title, &cells);
