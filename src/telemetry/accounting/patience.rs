@@ -1,14 +1,14 @@
 //! Whether an exporter may hold on to a batch while its collector is away.
 //!
 //! Giving a batch up makes room in its queue, and is good for nothing else. As long as more than half of the room is
-//! free, an exporter therefore keeps its batch beyond the export timeout and tries again.
+//! free and nobody shuts down, an exporter therefore keeps its batch beyond the export timeout and tries again.
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 /// Between a queue, the thread that empties it, and the exporter in that thread's hands.
 #[derive(Debug, Default)]
 pub(crate) struct Patience {
-    /// More than half of the queue's room was taken since the thread last looked.
+    /// More than half of the queue's room was taken since the thread last looked, or it is to end.
     scarce: AtomicBool,
     /// The exporter holds a batch beyond its timeout.
     holding: AtomicBool,

@@ -351,3 +351,44 @@ fn log_records_are_counted_like_spans() {
     let logs = ledger.snapshot().log_records;
     assert_eq!((logs.exported, logs.lost.get("503")), (25, Some(&7)));
 }
+
+/// An exporter whose collector is away: it holds on for as long as it may.
+#[cfg(any(feature = "otlp-grpc", feature = "otlp-http"))]
+#[derive(Debug)]
+struct Holding(LossLedger);
+
+#[cfg(any(feature = "otlp-grpc", feature = "otlp-http"))]
+impl SpanExporter for Holding {
+    async fn export(&self, _: Vec<SpanData>) -> OTelSdkResult {
+        let patience = self.0.patience(Signal::Spans);
+        std::future::poll_fn(|task| {
+            if !patience.hold() {
+                return std::task::Poll::Ready(Err(OTelSdkError::InternalFailure("away".to_owned())));
+            }
+            thread::sleep(Duration::from_millis(1));
+            task.waker().wake_by_ref();
+            std::task::Poll::Pending
+        })
+        .await
+    }
+}
+
+#[cfg(any(feature = "otlp-grpc", feature = "otlp-http"))]
+#[test]
+fn a_batch_is_held_until_room_gets_scarce_or_a_shutdown_begins() {
+    let ledger = LossLedger::new();
+    let mut settings = settings(20, 5);
+    settings.export_timeout = Duration::from_millis(20);
+    let processor = BatchSpans::start(Holding(ledger.clone()), component(), &settings, None, &ledger);
+    let provider = SdkTracerProvider::builder().with_span_processor(processor).build();
+    make_spans(&provider, 5);
+    eventually("the export", || ledger.snapshot().spans.in_flight == 5);
+    thread::sleep(10 * settings.export_timeout);
+    assert_eq!(ledger.snapshot().spans.lost_total(), 0, "held beyond the export timeout");
+    make_spans(&provider, 11);
+    eventually("room", || ledger.snapshot().spans.lost_total() >= 5);
+    let began = Instant::now();
+    provider.shutdown_with_timeout(Duration::from_secs(20)).unwrap();
+    assert!(began.elapsed() < Duration::from_secs(10), "a shutdown is not held up");
+    assert_eq!(ledger.snapshot().spans.lost_total(), 16);
+}

@@ -169,6 +169,7 @@ impl<T: Send + 'static> Batcher<T> {
     /// exported by then is counted as lost.
     pub(super) fn shutdown(&self, timeout: Duration) -> OTelSdkResult {
         let mut first = false;
+        self.shared.signal().patience.press();
         self.shared.notify(|control| {
             first = control.shutdown.is_none();
             control.shutdown.get_or_insert_with(|| deadline_after(timeout));
@@ -194,6 +195,7 @@ impl<T: Send + 'static> Batcher<T> {
 impl<T> Drop for Batcher<T> {
     /// Without a shutdown before, the thread still exports what is there, with nobody waiting for it.
     fn drop(&mut self) {
+        self.shared.signal().patience.press();
         self.shared.notify(|control| {
             control.shutdown.get_or_insert_with(|| deadline_after(Duration::from_secs(5)));
         });
@@ -212,7 +214,8 @@ impl<T> Shared<T> {
         loop {
             let (ticket, shutdown) = self.await_work(next_sweep);
             let flush = ticket > self.control().flush_done;
-            let pressed = self.signal().patience.relieve();
+            // Once a shutdown has begun there is no patience any more.
+            let pressed = shutdown.is_none() && self.signal().patience.relieve();
             if shutdown.is_some() || flush || pressed || Instant::now() >= next_sweep {
                 // Only what is there now: producers may go on for ever.
                 let mut waiting = self.queue.sweep(shutdown.is_some());
