@@ -75,14 +75,15 @@ fn metric_points(telemetry: &Telemetry) -> u64 {
     points.exported + points.lost_total()
 }
 
-/// The counts of spans and records once nothing is on its way any more.
+/// The counts of spans and records once they change no more.
 async fn settled(telemetry: &Telemetry) -> (nemo_gym_telemetry::SignalDelivery, nemo_gym_telemetry::SignalDelivery) {
     let mut last = telemetry.delivery();
     loop {
         tokio::time::sleep(Duration::from_millis(500)).await;
         let now = telemetry.delivery();
         let quiet = |before: &nemo_gym_telemetry::SignalDelivery, now: &nemo_gym_telemetry::SignalDelivery| {
-            before == now && now.in_flight == 0 && now.exported + now.lost_total() > 0
+            // A batch that waits for its collector's return is on its way as well, and may be for minutes.
+            before == now && now.in_flight + now.exported + now.lost_total() > 0
         };
         if quiet(&last.spans, &now.spans) && quiet(&last.log_records, &now.log_records) {
             return (now.spans, now.log_records);
@@ -191,13 +192,24 @@ fn records_are_correlated_and_exports_never_log_themselves() {
 
 #[test]
 fn a_failing_export_does_not_feed_itself_either() {
-    for protocol in ["grpc", "http/protobuf"] {
-        let collector = Collector::with(|call| match call.signal {
-            "metrics" => Reply::Take,
-            _ => Reply::Refuse(400, None),
-        });
-        run(child("child_that_serves_and_idles", &environment(&collector.url(), protocol, "trace")));
-    }
+    // For good, and for as long as it lasts.
+    let failures = [
+        ("grpc", Reply::Grpc(3)),
+        ("grpc", Reply::Refuse(503, None)),
+        ("http/protobuf", Reply::Refuse(400, None)),
+        ("http/protobuf", Reply::Refuse(503, None)),
+    ];
+    std::thread::scope(|scope| {
+        for (protocol, failure) in failures {
+            scope.spawn(move || {
+                let collector = Collector::with(move |call| match call.signal {
+                    "metrics" => Reply::Take,
+                    _ => failure.clone(),
+                });
+                run(child("child_that_serves_and_idles", &environment(&collector.url(), protocol, "trace")));
+            });
+        }
+    });
 }
 
 #[test]
