@@ -47,6 +47,7 @@ impl Method {
             http::Method::OPTIONS => Method::Options,
             http::Method::CONNECT => Method::Connect,
             http::Method::TRACE => Method::Trace,
+            // Older versions of `http` have no constant for it.
             _ if method.as_str() == "QUERY" => Method::Query,
             _ => Method::Other,
         }

@@ -50,9 +50,9 @@ impl<'a> Field<'a> {
 }
 
 impl<'a> TraceHeaders<'a> {
-    /// Takes a header into account; true when it was one of the propagation fields.
+    /// Takes a header into account.
     #[inline]
-    pub(crate) fn visit(&mut self, name: &HeaderName, value: &'a HeaderValue) -> bool {
+    pub(crate) fn visit(&mut self, name: &HeaderName, value: &'a HeaderValue) {
         // Compared as names, not as text: a standard name, as most are, differs by its kind.
         let field = if *name == TRACEPARENT {
             &mut self.traceparent
@@ -61,10 +61,9 @@ impl<'a> TraceHeaders<'a> {
         } else if *name == BAGGAGE {
             &mut self.baggage
         } else {
-            return false;
+            return;
         };
         field.add(value);
-        true
     }
 
     /// All headers, for callers without a pass of their own.
