@@ -57,6 +57,7 @@ pub(super) struct RequestState {
     pub(super) spans: Option<Spans>,
     /// The Gym route, with a span or without.
     pub(super) semantic: Option<Semantic>,
+    // The next two are of the spans; inside of `spans` they would make every request larger.
     /// Whether `cx` holds the semantic span.
     pub(super) semantic_span: bool,
     /// `http.route` is on the SERVER span.

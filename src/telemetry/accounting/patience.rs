@@ -8,8 +8,10 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 /// Between a queue, the thread that empties it, and the exporter in that thread's hands.
 #[derive(Debug, Default)]
 pub(crate) struct Patience {
-    /// More than half of the queue's room was taken since the thread last looked, or it is to end.
+    /// More than half of the queue's room was taken since the thread last looked.
     scarce: AtomicBool,
+    /// A shutdown has begun.
+    ended: AtomicBool,
     /// The exporter holds a batch beyond its timeout.
     holding: AtomicBool,
 }
@@ -29,10 +31,15 @@ impl Patience {
         self.scarce.swap(false, Relaxed)
     }
 
+    /// For good: nothing is held from now on.
+    pub(super) fn end(&self) {
+        self.ended.store(true, Relaxed);
+    }
+
     /// The exporter's time is up: whether it may try once more.
     #[cfg_attr(not(any(feature = "otlp-grpc", feature = "otlp-http")), expect(dead_code))]
     pub(crate) fn hold(&self) -> bool {
-        let may_hold = !self.is_pressed();
+        let may_hold = !self.is_pressed() && !self.ended.load(Relaxed);
         self.holding.store(may_hold, Relaxed);
         may_hold
     }

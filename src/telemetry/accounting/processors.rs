@@ -12,6 +12,7 @@ use opentelemetry_sdk::trace::{Span, SpanData, SpanExporter, SpanProcessor};
 
 use super::attributes::tidy;
 use super::ledger::{ExporterComponent, LossLedger, Signal};
+use super::patience::Patience;
 use super::worker::{Batcher, Sink, block_on};
 use crate::config::settings::BatchSettings;
 
@@ -32,7 +33,6 @@ struct SpanSink<E> {
     exporter: SharedExporter<E>,
     timeout: Duration,
     max_value_chars: Option<usize>,
-    ledger: LossLedger,
 }
 
 impl<E: SpanExporter + 'static> BatchSpans<E> {
@@ -46,22 +46,17 @@ impl<E: SpanExporter + 'static> BatchSpans<E> {
     ) -> Self {
         ledger.signal(Signal::Spans).set_exporter(component);
         let exporter = Arc::new(Mutex::new(exporter));
-        let sink = SpanSink {
-            exporter: Arc::clone(&exporter),
-            timeout: settings.export_timeout,
-            max_value_chars,
-            ledger: ledger.clone(),
-        };
+        let sink = SpanSink { exporter: Arc::clone(&exporter), timeout: settings.export_timeout, max_value_chars };
         let batcher = Batcher::start("otel-spans", settings, ledger.clone(), Signal::Spans, sink);
         Self { batcher, exporter }
     }
 }
 
 impl<E: SpanExporter + 'static> Sink<SpanData> for SpanSink<E> {
-    fn export(&mut self, mut batch: Vec<SpanData>) -> OTelSdkResult {
+    fn export(&mut self, mut batch: Vec<SpanData>, patience: &Patience) -> OTelSdkResult {
         batch.iter_mut().for_each(|span| tidy(span, self.max_value_chars));
         let exporter = self.exporter.lock().unwrap_or_else(PoisonError::into_inner);
-        block_on(exporter.export(batch), self.timeout, &self.ledger.signal(Signal::Spans).patience)
+        block_on(exporter.export(batch), self.timeout, patience)
     }
 
     fn shutdown(&mut self, timeout: Duration) {
@@ -104,7 +99,6 @@ pub(crate) struct BatchLogs<E> {
 struct LogSink<E> {
     exporter: SharedExporter<E>,
     timeout: Duration,
-    ledger: LossLedger,
 }
 
 impl<E: LogExporter + 'static> BatchLogs<E> {
@@ -117,18 +111,16 @@ impl<E: LogExporter + 'static> BatchLogs<E> {
     ) -> Self {
         ledger.signal(Signal::LogRecords).set_exporter(component);
         let exporter = Arc::new(Mutex::new(exporter));
-        let sink =
-            LogSink { exporter: Arc::clone(&exporter), timeout: settings.export_timeout, ledger: ledger.clone() };
+        let sink = LogSink { exporter: Arc::clone(&exporter), timeout: settings.export_timeout };
         let batcher = Batcher::start("otel-logs", settings, ledger.clone(), Signal::LogRecords, sink);
         Self { batcher, exporter }
     }
 }
 
 impl<E: LogExporter + 'static> Sink<Record> for LogSink<E> {
-    fn export(&mut self, batch: Vec<Record>) -> OTelSdkResult {
+    fn export(&mut self, batch: Vec<Record>, patience: &Patience) -> OTelSdkResult {
         let records: Vec<_> = batch.iter().map(|(record, scope)| (record, scope)).collect();
         let exporter = self.exporter.lock().unwrap_or_else(PoisonError::into_inner);
-        let patience = &self.ledger.signal(Signal::LogRecords).patience;
         block_on(exporter.export(LogBatch::new(&records)), self.timeout, patience)
     }
 

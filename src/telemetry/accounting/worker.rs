@@ -19,7 +19,7 @@ use crate::diagnostics;
 
 /// What a worker does with its batches; runs on the worker's thread only.
 pub(super) trait Sink<T>: Send + 'static {
-    fn export(&mut self, batch: Vec<T>) -> OTelSdkResult;
+    fn export(&mut self, batch: Vec<T>, patience: &Patience) -> OTelSdkResult;
     fn shutdown(&mut self, timeout: Duration);
 }
 
@@ -169,7 +169,7 @@ impl<T: Send + 'static> Batcher<T> {
     /// exported by then is counted as lost.
     pub(super) fn shutdown(&self, timeout: Duration) -> OTelSdkResult {
         let mut first = false;
-        self.shared.signal().patience.press();
+        self.shared.signal().patience.end();
         self.shared.notify(|control| {
             first = control.shutdown.is_none();
             control.shutdown.get_or_insert_with(|| deadline_after(timeout));
@@ -195,7 +195,7 @@ impl<T: Send + 'static> Batcher<T> {
 impl<T> Drop for Batcher<T> {
     /// Without a shutdown before, the thread still exports what is there, with nobody waiting for it.
     fn drop(&mut self) {
-        self.shared.signal().patience.press();
+        self.shared.signal().patience.end();
         self.shared.notify(|control| {
             control.shutdown.get_or_insert_with(|| deadline_after(Duration::from_secs(5)));
         });
@@ -214,8 +214,7 @@ impl<T> Shared<T> {
         loop {
             let (ticket, shutdown) = self.await_work(next_sweep);
             let flush = ticket > self.control().flush_done;
-            // Once a shutdown has begun there is no patience any more.
-            let pressed = shutdown.is_none() && self.signal().patience.relieve();
+            let pressed = self.signal().patience.relieve();
             if shutdown.is_some() || flush || pressed || Instant::now() >= next_sweep {
                 // Only what is there now: producers may go on for ever.
                 let mut waiting = self.queue.sweep(shutdown.is_some());
@@ -274,7 +273,7 @@ impl<T> Shared<T> {
         let count = batch.len();
         let in_flight = self.signal().follow();
         // A panicking exporter loses its batch, not the thread.
-        let result = catch_unwind(AssertUnwindSafe(|| sink.export(batch)))
+        let result = catch_unwind(AssertUnwindSafe(|| sink.export(batch, &self.signal().patience)))
             .unwrap_or_else(|_| Err(OTelSdkError::InternalFailure("the exporter panicked".to_owned())));
         in_flight.finish(&result);
         if result.is_err() {
