@@ -10,7 +10,7 @@ use nemo_gym_telemetry::{Environment, Telemetry};
 use opentelemetry::trace::{Tracer as _, TracerProvider as _};
 use opentelemetry_proto::tonic::common::v1::{KeyValue, any_value::Value};
 use opentelemetry_proto::tonic::metrics::v1::{metric::Data, number_data_point};
-use otlp_support::{Collector, Received, Reply};
+use otlp_support::{ClosedPort, Collector, Received, Reply};
 
 fn telemetry(url: &str, protocol: &str, more: &[(&str, &str)]) -> Telemetry {
     let mut environment = Environment::from_iter([
@@ -71,9 +71,9 @@ fn refusals_are_counted_by_status() {
 
 #[test]
 fn a_missing_collector_is_a_network_error() {
-    let closed = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let port = ClosedPort::reserve();
     for protocol in PROTOCOLS {
-        let telemetry = telemetry(&format!("http://{closed}"), protocol, &[]);
+        let telemetry = telemetry(&format!("http://{}", port.address), protocol, &[]);
         spans(&telemetry, 3);
         let delivery = telemetry.shutdown_blocking(Duration::from_secs(5)).delivery.spans;
         assert_eq!(delivery.lost, BTreeMap::from([("network_error".to_owned(), 3)]), "{protocol}");

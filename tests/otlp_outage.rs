@@ -2,7 +2,7 @@
 
 mod otlp_support;
 
-use std::net::{SocketAddr, TcpListener};
+use std::net::TcpListener;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::thread;
@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use nemo_gym_telemetry::Telemetry;
 use opentelemetry::metrics::MeterProvider;
 use opentelemetry::trace::{Tracer, TracerProvider};
-use otlp_support::{Collector, Messages, PROTOCOLS, Reply, environment};
+use otlp_support::{ClosedPort, Collector, Messages, PROTOCOLS, Reply, environment};
 
 const INTERVAL: Duration = Duration::from_millis(500);
 
@@ -26,11 +26,6 @@ fn span(telemetry: &Telemetry, name: &'static str) {
     drop(telemetry.tracer_provider().tracer("test").start(name));
 }
 
-/// A port that refuses connections until it is listened to.
-fn free_address() -> SocketAddr {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
-}
-
 /// What the operator may have to wait for, with room for a busy machine.
 fn soon() -> Duration {
     2 * INTERVAL + Duration::from_secs(3)
@@ -40,7 +35,8 @@ fn soon() -> Duration {
 fn absent_at_start_and_back_later() {
     let messages = Messages::capture();
     for protocol in PROTOCOLS {
-        let address = free_address();
+        let port = ClosedPort::reserve();
+        let address = port.address;
         let began = Instant::now();
         let telemetry = build(&format!("http://{address}"), protocol);
         assert!(began.elapsed() < Duration::from_secs(2));
@@ -49,7 +45,7 @@ fn absent_at_start_and_back_later() {
             span(&telemetry, "during");
             thread::sleep(Duration::from_millis(20));
         }
-        let collector = Collector::on(TcpListener::bind(address).unwrap(), |_| Reply::Take);
+        let collector = Collector::on(port.open(), |_| Reply::Take);
         let back = Instant::now();
         span(&telemetry, "after");
         collector
@@ -68,7 +64,8 @@ fn absent_at_start_and_back_later() {
 #[test]
 fn an_outage_longer_than_the_timeouts_loses_nothing() {
     for protocol in PROTOCOLS {
-        let address = free_address();
+        let port = ClosedPort::reserve();
+        let address = port.address;
         let mut environment = environment(&format!("http://{address}"), protocol);
         environment.set("OTEL_EXPORTER_OTLP_TIMEOUT", "200");
         environment.set("OTEL_BSP_EXPORT_TIMEOUT", "400");
@@ -83,7 +80,7 @@ fn an_outage_longer_than_the_timeouts_loses_nothing() {
             thread::sleep(Duration::from_millis(5));
         }
         assert_eq!(telemetry.delivery().spans.lost_total(), 0, "{protocol}");
-        let collector = Collector::on(TcpListener::bind(address).unwrap(), |_| Reply::Take);
+        let collector = Collector::on(port.open(), |_| Reply::Take);
         collector.wait_for("all spans", |r| r.spans.len() == sent);
         let report = telemetry.shutdown_blocking(Duration::from_secs(5));
         assert_eq!((report.delivery.spans.exported, report.delivery.spans.lost_total()), (sent as u64, 0));
@@ -94,7 +91,8 @@ fn an_outage_longer_than_the_timeouts_loses_nothing() {
 #[test]
 fn a_full_queue_is_not_held_up() {
     for protocol in PROTOCOLS {
-        let address = free_address();
+        let port = ClosedPort::reserve();
+        let address = port.address;
         let mut environment = environment(&format!("http://{address}"), protocol);
         environment.set("OTEL_EXPORTER_OTLP_TIMEOUT", "200");
         environment.set("OTEL_BSP_SCHEDULE_DELAY", "50");
@@ -110,7 +108,7 @@ fn a_full_queue_is_not_held_up() {
             sent += 1;
             thread::sleep(Duration::from_millis(1));
         }
-        let collector = Collector::on(TcpListener::bind(address).unwrap(), |_| Reply::Take);
+        let collector = Collector::on(port.open(), |_| Reply::Take);
         collector.wait_for("what was kept", |r| r.spans.len() > 16);
         let delivery = telemetry.shutdown_blocking(Duration::from_secs(5)).delivery.spans;
         assert_eq!(delivery.exported + delivery.lost_total(), sent, "{delivery:?}");
@@ -272,7 +270,8 @@ fn a_collector_that_never_answers_costs_its_requests_only() {
 fn failures_of_all_signals_are_one_line_in_ten_seconds() {
     let messages = Messages::capture();
     for protocol in PROTOCOLS {
-        let address = free_address();
+        let port = ClosedPort::reserve();
+        let address = port.address;
         let mut environment = environment(&format!("http://{address}"), protocol);
         environment.set("OTEL_EXPORTER_OTLP_TIMEOUT", "300");
         environment.set("OTEL_BSP_SCHEDULE_DELAY", "50");

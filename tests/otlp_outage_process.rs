@@ -2,12 +2,13 @@
 
 mod e2e;
 mod otlp_support;
+mod signals_support;
 
-use std::net::TcpListener;
 use std::time::{Duration, Instant};
 
 use e2e::process::{Server, example};
-use otlp_support::{Collector, PROTOCOLS, Reply};
+use otlp_support::{ClosedPort, Collector, PROTOCOLS, Reply};
+use signals_support::resident_memory_of;
 
 /// Both at once, in seconds; the casebook's 30 with `NEMO_GYM_OUTAGE_SECONDS=30`.
 fn outage() -> Duration {
@@ -37,19 +38,13 @@ async fn load(url: &str, duration: Duration) -> Vec<Duration> {
     took
 }
 
-fn resident_memory(pid: u32) -> u64 {
-    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
-    let line = status.lines().find(|line| line.starts_with("VmRSS:")).unwrap();
-    line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() * 1024
-}
-
 async fn outage_of(protocol: &str) {
-    let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let port = ClosedPort::reserve();
     let interval = INTERVAL.as_millis().to_string();
     let mut command = example("resources_server");
     command.args(["--port", "0"]).envs([
         ("NEMO_GYM_OTEL_ENABLED", "1"),
-        ("OTEL_EXPORTER_OTLP_ENDPOINT", &format!("http://{address}")),
+        ("OTEL_EXPORTER_OTLP_ENDPOINT", &format!("http://{}", port.address)),
         ("OTEL_EXPORTER_OTLP_PROTOCOL", protocol),
         ("OTEL_BSP_SCHEDULE_DELAY", &interval),
         ("OTEL_METRIC_EXPORT_INTERVAL", &interval),
@@ -60,13 +55,13 @@ async fn outage_of(protocol: &str) {
     assert!(began.elapsed() < Duration::from_secs(2), "{protocol}: started after {:?}", began.elapsed());
 
     let mut sent = load(&server.url, Duration::from_millis(500)).await.len();
-    let before = resident_memory(server.process.id());
+    let before = resident_memory_of(server.process.id());
     let without = load(&server.url, outage()).await;
     sent += without.len();
-    let growth = resident_memory(server.process.id()).saturating_sub(before);
+    let growth = resident_memory_of(server.process.id()).saturating_sub(before);
     assert!(growth < 64 << 20, "{protocol}: grew by {growth} bytes");
 
-    let collector = Collector::on(TcpListener::bind(address).unwrap(), |_| Reply::Take);
+    let collector = Collector::on(port.open(), |_| Reply::Take);
     let back = Instant::now();
     let arrived = move |received: &otlp_support::Received| {
         received.spans.iter().filter(|name| *name == "POST /verify").count() == sent

@@ -15,7 +15,7 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use libtest_mimic::{Arguments, Failed, Trial};
-use otlp_support::{Collector, PROTOCOLS};
+use otlp_support::{ClosedPort, Collector, PROTOCOLS};
 use process_support::{Process, ROLE};
 
 fn main() -> ExitCode {
@@ -367,7 +367,8 @@ fn no_thread_is_left_after_shutdown() {
 
 /// Without a subscriber the lines go to stderr; failures, losses and the hint share one pace.
 fn an_outage_is_one_line_in_ten_seconds() {
-    let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let port = ClosedPort::reserve();
+    let closed = port.address;
     let wrong = TcpListener::bind("127.0.0.1:0").unwrap();
     let wrong_address = wrong.local_addr().unwrap();
     std::thread::spawn(move || wrong.incoming().for_each(|stream| drop(stream.map(|mut s| s.write_all(b"hello?")))));

@@ -46,6 +46,28 @@ pub fn environment(endpoint: &str, protocol: &str) -> Environment {
     ])
 }
 
+/// A port that refuses connections and is nobody else's: bound, and not listened to. A port that is merely free may be the
+/// next test's collector.
+pub struct ClosedPort {
+    socket: tokio::net::TcpSocket,
+    pub address: SocketAddr,
+}
+
+impl ClosedPort {
+    pub fn reserve() -> Self {
+        let socket = tokio::net::TcpSocket::new_v4().unwrap();
+        socket.bind(SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
+        let address = socket.local_addr().unwrap();
+        Self { socket, address }
+    }
+
+    /// From now on connections are accepted.
+    pub fn open(self) -> TcpListener {
+        drop(self.socket);
+        TcpListener::bind(self.address).unwrap()
+    }
+}
+
 /// One export request.
 #[derive(Clone, Debug)]
 pub struct Call {

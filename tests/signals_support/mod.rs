@@ -65,7 +65,12 @@ pub fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
 
 /// Resident memory of this process in bytes.
 pub fn resident_memory() -> u64 {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    resident_memory_of(std::process::id())
+}
+
+/// Resident memory of a process in bytes.
+pub fn resident_memory_of(pid: u32) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
     let line = status.lines().find(|line| line.starts_with("VmRSS:")).unwrap();
     line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() * 1024
 }
