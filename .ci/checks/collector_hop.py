@@ -3,10 +3,10 @@
 
 What arrives behind the hop must be what arrives without it, item by item; also when the collector starts after the servers.
 Run by .ci/run with the Python of .venv, from anywhere."""
-import collections, contextlib, importlib.util, json, os, pathlib, signal, socket, subprocess, sys, tempfile, time, urllib.request
+import collections, contextlib, importlib.util, json, os, pathlib, signal, socket, subprocess, tempfile, time, urllib.request
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-SHARED = pathlib.Path(os.environ.get("NEMO_GYM_SHARED", ROOT / "../shared"))
+from strict_sink import ROOT, Sink, attributes, free_port, process, wait_until
+
 ROLLOUTS = 3
 BODY = {
     "responses_create_params": {
@@ -29,73 +29,24 @@ BODY = {
 }
 
 
-def free_port():
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
-
-
-def wait_until(condition, what, seconds=30):
-    end = time.monotonic() + seconds
-    while not (result := condition()):
-        if time.monotonic() > end:
-            sys.exit(f"not within {seconds} s: {what}")
-        time.sleep(0.05)
-    return result
-
-
 def listens(port):
     with socket.socket() as s:
         return s.connect_ex(("127.0.0.1", port)) == 0
 
 
-@contextlib.contextmanager
-def process(*command, **options):
-    child = subprocess.Popen([str(part) for part in command], **options)
-    try:
-        yield child
-    finally:
-        child.kill()
-        child.wait()
-
-
-class Sink:
-    def __init__(self, stack):
-        self.out = pathlib.Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        self.grpc, self.http = free_port(), free_port()
-        script = SHARED / "otlp/otlp_sink.py"
-        stack.enter_context(process(sys.executable, script, "--grpc", self.grpc, "--http", self.http, "--out", self.out))
-        wait_until((self.out / "ready").exists, "the sink is ready")
-
-    def requests(self, kind):
-        path = self.out / f"{kind}.jsonl"
-        return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
-
-    def spans(self):
-        """(service, span) of every span received."""
-        for request in self.requests("traces"):
-            for resource in request["resourceSpans"]:
-                service = attributes(resource["resource"])["service.name"]
-                for scope in resource["scopeSpans"]:
-                    yield from ((service, span) for span in scope["spans"])
-
-    def served(self):
-        """Requests per service and route, by the newest point of each series."""
-        newest = {}
-        for request in self.requests("metrics"):
-            for resource in request["resourceMetrics"]:
-                service = attributes(resource["resource"])["service.name"]
-                for scope in resource["scopeMetrics"]:
-                    for metric in scope["metrics"]:
-                        if metric["name"] == "http.server.request.duration":
-                            for point in metric["histogram"]["dataPoints"]:
-                                series = (service, attributes(point).get("http.route"))
-                                newest[series] = int(point["count"])
-        return newest
-
-
-def attributes(holder):
-    return {a["key"]: next(iter(a["value"].values())) for a in holder.get("attributes", [])}
+def served(sink):
+    """Requests per service and route, by the newest point of each series."""
+    newest = {}
+    for request in sink.requests("metrics"):
+        for resource in request["resourceMetrics"]:
+            service = attributes(resource["resource"])["service.name"]
+            for scope in resource["scopeMetrics"]:
+                for metric in scope["metrics"]:
+                    if metric["name"] == "http.server.request.duration":
+                        for point in metric["histogram"]["dataPoints"]:
+                            series = (service, attributes(point).get("http.route"))
+                            newest[series] = int(point["count"])
+    return newest
 
 
 @contextlib.contextmanager
@@ -190,9 +141,9 @@ def check(sink, expected, case):
     rollouts = wait_until(complete, f"{case}: {ROLLOUTS} traces as without the hop")
     shape = rollouts[0]
     assert len({service for service, _, _ in shape}) == 3, case
-    wait_until(lambda: sum(n for (_, route), n in sink.served().items() if route == "/run") == ROLLOUTS,
+    wait_until(lambda: sum(n for (_, route), n in served(sink).items() if route == "/run") == ROLLOUTS,
                f"{case}: {ROLLOUTS} requests to /run in the metrics")
-    print(f"{case}: {ROLLOUTS} traces of {sum(shape.values())} spans, {sum(sink.served().values())} requests in the metrics")
+    print(f"{case}: {ROLLOUTS} traces of {sum(shape.values())} spans, {sum(served(sink).values())} requests in the metrics")
     return shape
 
 
